@@ -1,8 +1,8 @@
-//! A provider, as controllers use it: its name, which Nodes it serves, and its capabilities.
+//! A provider, as controllers use it: its name and its capabilities.
 
 use std::sync::Arc;
 
-use crate::{Instances, LoadBalancers, ProviderId, Routes, ServiceRequirements};
+use crate::{Instances, LoadBalancers, Routes, ServiceRequirements};
 
 /// A loaded provider. A capability that it lacks is `None`. This is decided at load, so no later call can fail because
 /// a capability is unsupported.
@@ -10,7 +10,7 @@ use crate::{Instances, LoadBalancers, ProviderId, Routes, ServiceRequirements};
 pub struct Provider {
     /// The provider's name, as logs and metrics show it.
     pub name: String,
-    /// The provider ID schemes that it serves.
+    /// The schemes of its provider IDs.
     pub schemes: Vec<String>,
     /// The keys of the Node labels that it reads. A `*` at the end stands for any text.
     pub node_labels: Vec<String>,
@@ -26,11 +26,4 @@ pub struct Provider {
     pub largest_route_batch: usize,
     /// Changes and lists routes.
     pub routes: Option<Arc<dyn Routes>>,
-}
-
-impl Provider {
-    /// Whether this provider serves a Node with this provider ID, or with none yet.
-    pub fn serves(&self, provider_id: Option<&ProviderId>) -> bool {
-        provider_id.is_none_or(|id| self.schemes.iter().any(|scheme| scheme == id.scheme()))
-    }
 }

@@ -10,10 +10,15 @@ use tokio::time::Instant;
 /// its connection timeout (30 s), so a failure that lasts is reported again before this time is over.
 const FOR_NOW: Duration = Duration::from_secs(70);
 
+/// What separates the name of a check from that of a provider, which can't have it.
+const SEPARATOR: char = ':';
+
 /// The health checks of the process. Clones share them.
 #[derive(Clone, Default)]
 pub struct Health {
     shared: Arc<Shared>,
+    /// The provider whose checks are added here, where several providers run.
+    provider: Option<Arc<str>>,
 }
 
 #[derive(Default)]
@@ -38,9 +43,20 @@ enum CheckState {
 }
 
 impl Health {
+    /// A part for the provider of this name: the names of its checks end with it, as in `service-watch:azure`, so that those of
+    /// several providers differ.
+    #[must_use]
+    pub fn of_provider(&self, name: &str) -> Self {
+        Self { provider: Some(name.into()), ..self.part() }
+    }
+
     /// Adds a check. It fails with this reason until its part sets it.
     pub fn check(&self, name: impl Into<String>, reason: impl Into<String>) -> HealthCheck {
-        let check = HealthCheck { health: self.clone(), name: name.into() };
+        let mut name = name.into();
+        if let Some(provider) = &self.provider {
+            name = format!("{name}{SEPARATOR}{provider}");
+        }
+        let check = HealthCheck { health: self.clone(), name };
         check.fail(reason);
         check
     }
@@ -48,7 +64,7 @@ impl Health {
     /// A part of the process that may end before the process does: its checks are shown as long as a clone of it exists.
     #[must_use]
     pub fn part(&self) -> Self {
-        let part = Self::default();
+        let part = Self { shared: Arc::default(), provider: self.provider.clone() };
         let mut parts = self.shared.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.retain(|part| part.strong_count() > 0);
         parts.push(Arc::downgrade(&part.shared));
@@ -58,7 +74,7 @@ impl Health {
     /// The parts that exist.
     fn present_parts(&self) -> Vec<Self> {
         let parts = self.shared.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.iter().filter_map(|part| Some(Self { shared: part.upgrade()? })).collect()
+        parts.iter().filter_map(|part| Some(Self { shared: part.upgrade()?, provider: None })).collect()
     }
 
     /// All checks by name, each with the reason of its failure or with its remark.
@@ -138,6 +154,25 @@ mod tests {
         assert_eq!(names(), ["credential", "provider", "service-watch"], "a check keeps its part");
         drop(check);
         assert_eq!(names(), ["provider"]);
+    }
+
+    #[test]
+    fn the_checks_of_several_providers_differ_and_end_with_their_provider() {
+        let (health, now) = (Health::default(), Instant::now());
+        let process = health.check("node-watch", "new");
+        let (a, b) = (health.of_provider("a"), health.of_provider("b"));
+        let (of_a, of_b) = (a.check("service-watch", "new"), b.part().check("service-watch", "new"));
+        process.pass();
+        of_a.pass();
+        let names =
+            || health.report(now).into_iter().map(|(name, state)| (name, state.is_ok())).collect::<Vec<_>>();
+        let of = |name: &str, is_ok| (name.to_owned(), is_ok);
+        assert_eq!(
+            names(),
+            [of("node-watch", true), of("service-watch:a", true), of("service-watch:b", false)]
+        );
+        drop((b, of_b));
+        assert_eq!(names(), [of("node-watch", true), of("service-watch:a", true)]);
     }
 
     #[test]

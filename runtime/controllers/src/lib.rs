@@ -13,6 +13,7 @@
 //! A plan is a value: it can be compared, counted and tested by applying it to a model and planning again.
 
 mod answers;
+pub mod claims;
 mod cluster;
 mod cluster_addresses;
 mod deps;
@@ -27,6 +28,7 @@ mod model;
 pub mod node;
 pub mod node_lifecycle;
 pub mod nodes;
+mod provider_metrics;
 pub mod route;
 mod schedule;
 pub mod service;

@@ -10,16 +10,17 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::node::missing::Cause;
+use crate::provider_metrics::{NoLabels, ProviderFamily};
 
 /// The metric families of the controllers. Clones share their values.
 #[derive(Clone)]
 pub struct Metrics {
-    taint_removal_delay: Histogram,
-    initial_sync_delay: Histogram,
-    waiting: Gauge,
-    missing: Family<CauseLabels, Gauge>,
-    answers: Family<AnswerLabels, Counter>,
-    refreshes: Family<ResultLabels, Counter>,
+    taint_removal_delay: ProviderFamily<NoLabels, Histogram>,
+    initial_sync_delay: ProviderFamily<NoLabels, Histogram>,
+    waiting: ProviderFamily<NoLabels, Gauge>,
+    missing: ProviderFamily<CauseLabels, Gauge>,
+    answers: ProviderFamily<AnswerLabels, Counter>,
+    refreshes: ProviderFamily<ResultLabels, Counter>,
     writes: Family<WriteLabels, Counter>,
     events: Family<ResultLabels, Counter>,
     rollbacks: Family<KindLabels, Counter>,
@@ -59,14 +60,14 @@ struct WriteLabels {
 impl Metrics {
     /// Creates the metric families and registers them.
     pub fn register(registry: &mut Registry) -> Self {
-        let upstream = || Histogram::new([1.0, 4.0, 16.0, 64.0, 256.0, 1024.0]);
+        let upstream = || ProviderFamily::made_by(|| Histogram::new([1.0, 4.0, 16.0, 64.0, 256.0, 1024.0]));
         let metrics = Self {
             taint_removal_delay: upstream(),
             initial_sync_delay: upstream(),
-            waiting: Gauge::default(),
-            missing: Family::default(),
-            answers: Family::default(),
-            refreshes: Family::default(),
+            waiting: ProviderFamily::default(),
+            missing: ProviderFamily::default(),
+            answers: ProviderFamily::default(),
+            refreshes: ProviderFamily::default(),
             writes: Family::default(),
             events: Family::default(),
             rollbacks: Family::default(),
@@ -78,25 +79,29 @@ impl Metrics {
         registry.register(
             "node_controller_cloud_provider_taint_removal_delay_seconds",
             "Seconds from a Node's creation to the removal of its uninitialized taint",
-            metrics.taint_removal_delay.clone(),
+            metrics.taint_removal_delay.family.clone(),
         );
         registry.register(
             "node_controller_initial_node_sync_delay_seconds",
             "Seconds from a Node's creation to the end of its initialization",
-            metrics.initial_sync_delay.clone(),
+            metrics.initial_sync_delay.family.clone(),
         );
         let prefix = registry.sub_registry_with_prefix("pileus_node");
-        prefix.register("waiting", "Nodes that wait to be initialized", metrics.waiting.clone());
+        prefix.register("waiting", "Nodes that wait to be initialized", metrics.waiting.family.clone());
         prefix.register(
             "without_instance",
             "Nodes for which the provider has no instance, by cause",
-            metrics.missing.clone(),
+            metrics.missing.family.clone(),
         );
-        prefix.register("lookup_answers", "Answers of the cloud about single Nodes", metrics.answers.clone());
+        prefix.register(
+            "lookup_answers",
+            "Answers of the cloud about single Nodes",
+            metrics.answers.family.clone(),
+        );
         prefix.register(
             "refreshes",
             "Comparisons of initialized Nodes with their instances, by result",
-            metrics.refreshes.clone(),
+            metrics.refreshes.family.clone(),
         );
         prefix.register("writes", "Writes to Nodes, by result", metrics.writes.clone());
         registry.register("pileus_events", "Events, by result", metrics.events.clone());
@@ -113,26 +118,58 @@ impl Metrics {
         metrics
     }
 
+    /// The metrics of the provider of this name, where several providers run: its series have the label `provider`. Events,
+    /// writes to Nodes, and what concerns the API server are counted for all providers together.
+    #[must_use]
+    pub fn of_provider(&self, name: &str) -> Self {
+        Self {
+            taint_removal_delay: self.taint_removal_delay.of_provider(name),
+            initial_sync_delay: self.initial_sync_delay.of_provider(name),
+            waiting: self.waiting.of_provider(name),
+            missing: self.missing.of_provider(name),
+            answers: self.answers.of_provider(name),
+            refreshes: self.refreshes.of_provider(name),
+            lifecycle: self.lifecycle.of_provider(name),
+            route: self.route.of_provider(name),
+            service: self.service.of_provider(name),
+            ..self.clone()
+        }
+    }
+
+    /// Sets the gauges to 0, once the controllers of the provider have ended: from then on nothing updates them.
+    pub fn reset_gauges(&self) {
+        self.set_waiting_nodes(0);
+        Cause::ALL.into_iter().for_each(|cause| self.set_missing_instances(cause, 0));
+        self.lifecycle.reset_gauges();
+        self.route.set_missing(0);
+        self.service.reset_gauges();
+    }
+
+    /// Shows what the node controller counts without labels, before there is anything to count.
+    pub(crate) fn show_node(&self) {
+        drop((self.taint_removal_delay.metric(), self.initial_sync_delay.metric(), self.waiting.metric()));
+    }
+
     pub(crate) fn observe_initialization(&self, since_creation: Duration) {
-        self.taint_removal_delay.observe(since_creation.as_secs_f64());
-        self.initial_sync_delay.observe(since_creation.as_secs_f64());
+        self.taint_removal_delay.metric().observe(since_creation.as_secs_f64());
+        self.initial_sync_delay.metric().observe(since_creation.as_secs_f64());
     }
 
     pub(crate) fn set_waiting_nodes(&self, count: usize) {
-        self.waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.waiting.metric().set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn set_missing_instances(&self, cause: Cause, count: usize) {
-        let gauge = self.missing.get_or_create(&CauseLabels { cause: cause.as_str() });
+        let gauge = self.missing.with(CauseLabels { cause: cause.as_str() });
         gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn count_answer(&self, answer: &'static str) {
-        self.answers.get_or_create(&AnswerLabels { answer }).inc();
+        self.answers.with(AnswerLabels { answer }).inc();
     }
 
     pub(crate) fn count_refresh(&self, result: &'static str) {
-        self.refreshes.get_or_create(&ResultLabels { result }).inc();
+        self.refreshes.with(ResultLabels { result }).inc();
     }
 
     pub(crate) fn count_write(&self, action: &'static str, result: &'static str) {

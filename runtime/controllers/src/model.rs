@@ -10,6 +10,7 @@ use pileus_cloud::{
     Purpose, ServiceRequirements,
 };
 
+use crate::claims::Claims;
 use crate::error::Error;
 use crate::facts::node::NodeFacts;
 
@@ -152,11 +153,14 @@ fn find<'a>(
     Some((id, *state))
 }
 
-/// A provider without capabilities, whose provider IDs have its name as their scheme.
-pub(crate) fn provider(name: &str) -> Provider {
+/// The name of the provider of the tests that have one.
+pub(crate) const PROVIDER: &str = "test";
+
+/// A provider without capabilities, whose provider IDs have this scheme.
+pub(crate) fn provider(scheme: &str) -> Provider {
     Provider {
-        name: name.to_owned(),
-        schemes: vec![name.to_owned()],
+        name: PROVIDER.to_owned(),
+        schemes: vec![scheme.to_owned()],
         node_labels: Vec::new(),
         largest_lookup_batch: 1,
         service_requirements: ServiceRequirements::default(),
@@ -165,6 +169,11 @@ pub(crate) fn provider(name: &str) -> Provider {
         routes: None,
         instances: None,
     }
+}
+
+/// The claims of the provider of the tests, with all schemes that it has there.
+pub(crate) fn claims() -> Claims {
+    Claims::of_only_provider(PROVIDER, ["fake", "model", "sim", "simulated"].map(str::to_owned).into())
 }
 
 /// An instance with nothing but its state.

@@ -33,7 +33,7 @@ use crate::cluster_addresses::ClusterAddresses;
 use crate::deps::ControllerDeps;
 use crate::events::Events;
 use crate::metrics::Metrics;
-use crate::nodes::{CONCURRENT_WRITES, Nodes};
+use crate::nodes::{CONCURRENT_WRITES, Confirmations, Nodes};
 use worker::Worker;
 
 /// What the operator has set for the controller.
@@ -57,6 +57,7 @@ impl Default for Settings {
 /// The node controller.
 pub struct Controller {
     nodes: Nodes,
+    confirmations: Arc<Confirmations>,
     addresses: ClusterAddresses,
     provider: Provider,
     instances: Arc<dyn Instances>,
@@ -76,9 +77,22 @@ impl Controller {
     pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
         let ControllerDeps { nodes, addresses, provider, events, metrics, jitter } = deps;
         let instances = provider.instances.clone()?;
-        nodes.confirmations().expect_answers();
+        let confirmations = nodes.confirmations(&provider.name);
+        confirmations.expect_answers();
+        metrics.show_node();
         let permits = Semaphore::new(CONCURRENT_WRITES);
-        Some(Self { nodes, addresses, provider, instances, events, metrics, settings, jitter, permits })
+        Some(Self {
+            nodes,
+            confirmations,
+            addresses,
+            provider,
+            instances,
+            events,
+            metrics,
+            settings,
+            jitter,
+            permits,
+        })
     }
 
     /// Runs until `stop`, and then until no write is in flight. [`Nodes::watch`] must run at the same time.

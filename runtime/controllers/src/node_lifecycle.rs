@@ -77,6 +77,7 @@ impl Controller {
     pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
         let ControllerDeps { nodes, addresses: _, provider, events, metrics, jitter: _ } = deps;
         let instances = provider.instances.clone()?;
+        metrics.lifecycle.show();
         Some(Self { nodes, instances, provider, events, lifecycle: metrics.lifecycle, settings })
     }
 
@@ -105,7 +106,7 @@ impl Controller {
             self.record(&answered);
             memory.on_answered(&mut findings, answered);
         }
-        let Some(nodes) = self.nodes.all() else { return };
+        let Some(nodes) = self.nodes.all(&self.provider.name) else { return };
         let help = memory.planner.plan_help(&nodes, &findings, memory.now());
         self.write(memory, help, stop).await;
         let candidates = memory.planner.candidates(&nodes, memory.now());
@@ -116,7 +117,7 @@ impl Controller {
         }
         memory.report(&self.provider.name, findings.first_error.as_ref());
         // The Nodes may have changed during the lookups, so the plan reads them again.
-        let Some(nodes) = self.nodes.all() else { return };
+        let Some(nodes) = self.nodes.all(&self.provider.name) else { return };
         let mut plan = memory.planner.plan(&nodes, &findings, memory.now());
         self.lifecycle.record_plan(&plan, findings.contradicted, memory.planner.unknown());
         plan.actions.retain(|action| !action.write.helps());
@@ -134,7 +135,7 @@ impl Controller {
 
     /// Records what direct reads say: a Node without an instance takes no traffic.
     fn record(&self, answered: &Answered) {
-        let confirmations = self.nodes.confirmations();
+        let confirmations = self.nodes.confirmations(&self.provider.name);
         for (node, answer) in answered.answers.iter().filter(|_| !answered.listed.is_empty()) {
             match answer {
                 Ok(Answer::Found(instance)) => confirmations.record_found(node, &instance.provider_id),
@@ -421,6 +422,7 @@ mod tests {
         let instances = Arc::new(instances);
         let provider = provider(Some(Arc::clone(&instances) as Arc<dyn Instances>));
         let nodes = Nodes::new(client.clone(), metrics.clone(), &Health::default(), VERSION_PERIOD);
+        nodes.set_claims(model::claims());
         let (events, _) = Events::start(client, "test", "test", metrics.clone());
         let deps = ControllerDeps {
             nodes: nodes.clone(),

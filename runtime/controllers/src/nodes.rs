@@ -1,16 +1,17 @@
-//! The Nodes of the cluster, watched once for all controllers and kept as facts. All writes to Nodes go through here, too.
+//! The Nodes of the cluster, watched once for all controllers of all providers and kept as facts. All writes to Nodes go
+//! through here, too.
 //!
 //! The response to a write updates the known Node at once. So a controller that plans after a write plans with what the
 //! write left behind, however late the watch is.
 
-mod claims;
 mod confirmations;
+mod identities;
 mod store;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
@@ -22,14 +23,15 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::claims::Claims;
 use crate::cluster;
 use crate::error::Error;
 use crate::facts::node::{Node, NodeFacts};
 use crate::health::Health;
 use crate::informer::{self, Informer, InformerStore as _, patch_params, result_label, with_timeout};
 use crate::metrics::Metrics;
-pub(crate) use claims::{Conflict, ips, is_live};
 pub(crate) use confirmations::Confirmations;
+pub(crate) use identities::{Conflict, ips, is_live};
 use store::Store;
 
 /// A change to a Node that subscribers receive.
@@ -52,7 +54,8 @@ struct Inner {
     api: Api<Node>,
     metrics: Metrics,
     informer: Informer<Store>,
-    confirmations: Confirmations,
+    /// By the provider's name.
+    confirmations: Mutex<BTreeMap<String, Arc<Confirmations>>>,
 }
 
 /// Where a patch of a Node goes.
@@ -65,12 +68,19 @@ pub(crate) enum PatchTarget {
 }
 
 impl Nodes {
-    /// No Node is known before [`Nodes::watch`] runs, which asks the API server for its version each `version_period`.
+    /// No Node is known before [`Nodes::watch`] runs, which asks the API server for its version each `version_period`. No
+    /// Node belongs to a provider before [`Nodes::set_claims`].
     pub fn new(client: Client, metrics: Metrics, health: &Health, version_period: Duration) -> Self {
         let informer =
             Informer::new(("nodes", "node-watch"), Store::default(), &metrics, health, version_period);
-        let confirmations = Confirmations::default();
+        let confirmations = Mutex::default();
         Self { inner: Arc::new(Inner { api: Api::all(client), metrics, informer, confirmations }) }
+    }
+
+    /// Sets the claims of the providers that run. Controllers that run see each Node whose owner changes as changed. The claim
+    /// of a provider has to be there before its controllers start, and until they have ended.
+    pub fn set_claims(&self, claims: Claims) {
+        self.inner.informer.update(|store| store.set_claims(claims));
     }
 
     /// Lists and watches the Nodes until `stop`.
@@ -78,9 +88,10 @@ impl Nodes {
         self.inner.informer.watch(self.inner.api.clone(), &stop).await;
     }
 
-    /// All Nodes as they are known now. `None` before the first list is complete, which is not the same as no Node.
-    pub(crate) fn all(&self) -> Option<Vec<Arc<NodeFacts>>> {
-        self.inner.informer.read(|store| store.objects().all())
+    /// All Nodes as they are known now. `None` before the first list is complete, and while the provider of this name has no
+    /// claim: to know no Node of the provider is not the same as that it has no Nodes.
+    pub(crate) fn all(&self, provider: &str) -> Option<Vec<Arc<NodeFacts>>> {
+        self.inner.informer.read(|store| store.objects().all().filter(|_| store.has_claim(provider)))
     }
 
     /// The Pod CIDRs of Nodes that can't be read, and so are missing in [`Nodes::all`].
@@ -106,17 +117,18 @@ impl Nodes {
         id: &ProviderId,
         internal: &[IpAddr],
     ) -> Option<Conflict> {
-        self.inner.informer.read(|store| store.claims.conflict(node, id, internal))
+        self.inner.informer.read(|store| store.identities.conflict(node, id, internal))
     }
 
     /// The name of a Node with this internal or external address.
     pub(crate) fn with_address(&self, ip: IpAddr) -> Option<String> {
-        self.inner.informer.read(|store| store.claims.node_with(ip).map(str::to_owned))
+        self.inner.informer.read(|store| store.identities.node_with(ip).map(str::to_owned))
     }
 
-    /// What the cloud has said about the instances of the Nodes.
-    pub(crate) fn confirmations(&self) -> &Confirmations {
-        &self.inner.confirmations
+    /// What the cloud of the provider of this name has said about the instances of the Nodes.
+    pub(crate) fn confirmations(&self, provider: &str) -> Arc<Confirmations> {
+        let mut all = self.inner.confirmations.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(provider.to_owned()).or_default())
     }
 
     /// Subscribes to changes, see [`Informer::subscribe`].
@@ -174,7 +186,8 @@ impl Nodes {
 
     /// Updates what is known with a Node from a response.
     fn on_response(&self, node: Node) -> Result<Arc<NodeFacts>, Error> {
-        let facts = NodeFacts::read(node).map_err(|unreadable| Error::Refused(unreadable.to_string()))?;
+        let facts = self.inner.informer.read(|store| store.read(node));
+        let facts = facts.map_err(|unreadable| Error::Refused(unreadable.to_string()))?;
         let mut kept = Arc::new(facts);
         self.inner.informer.update(|store| {
             let (now, changes) = store.on_write_response(Arc::clone(&kept));

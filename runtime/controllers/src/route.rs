@@ -69,6 +69,7 @@ impl Controller {
     pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
         let ControllerDeps { nodes, addresses: _, provider, events, metrics, jitter } = deps;
         let routes = provider.routes.clone()?;
+        metrics.route.show();
         Some(Self { nodes, routes, provider, events, metrics, settings, jitter })
     }
 
@@ -82,7 +83,8 @@ impl Controller {
     /// Runs until `stop`. A change in flight is finished by the gate, or found by the next list.
     pub async fn run(self, stop: CancellationToken) {
         let mut memory = Memory::default();
-        let (mut changes, mut confirmed) = (self.nodes.subscribe(), self.nodes.confirmations().subscribe());
+        let mut changes = self.nodes.subscribe();
+        let mut confirmed = self.nodes.confirmations(&self.provider.name).subscribe();
         // The first pass waits for the list of all Nodes.
         let (mut next_pass, mut is_due) = (Instant::now(), false);
         loop {
@@ -139,15 +141,15 @@ impl Controller {
     }
 
     fn plan(&self, memory: &Memory) -> Option<Plan> {
-        let (nodes, routes) = (self.nodes.all()?, memory.table.as_ref()?);
-        let (schemes, cluster_ranges) = (&*self.provider.schemes, &*self.settings.cluster_ranges);
+        let (nodes, routes) = (self.nodes.all(&self.provider.name)?, memory.table.as_ref()?);
+        let (provider, cluster_ranges) = (&*self.provider.name, &*self.settings.cluster_ranges);
         let unreadable_ranges = &self.nodes.unreadable_ranges();
         let nodes_wait = self.settings.nodes_wait;
         let cluster_uid = self.settings.cluster.uid.as_deref();
         let inputs = PlanInputs {
             nodes: &nodes,
             unreadable_ranges,
-            schemes,
+            provider,
             cluster_uid,
             routes,
             cluster_ranges,
@@ -155,7 +157,8 @@ impl Controller {
         };
         let mut plan = plan::plan(inputs);
         // A cloud may refuse a change of the whole table for a route to an instance that doesn't exist.
-        let unusable = self.nodes.confirmations().unusable(nodes.iter().map(|node| &**node));
+        let confirmations = self.nodes.confirmations(&self.provider.name);
+        let unusable = confirmations.unusable(nodes.iter().map(|node| &**node));
         let (labels, now) = (&self.provider.node_labels, Instant::now());
         plan.creates.retain(|wanted| {
             let route = plan::route_digest(&wanted.node, labels);
@@ -331,6 +334,7 @@ mod tests {
         fn start(&self) {
             let metrics = Metrics::register(&mut Registry::default());
             let nodes = Nodes::new(self.api.client(), metrics.clone(), &Health::default(), VERSION_PERIOD);
+            nodes.set_claims(model::claims());
             let (events, _) = Events::start(self.api.client(), "test", "test", metrics.clone());
             let provider = Provider {
                 name: "test".to_owned(),

@@ -9,6 +9,7 @@
 use serde_json::{Value, json};
 
 use crate::facts::node::NodeFacts;
+use crate::model::claims;
 use crate::nodes::PatchTarget;
 
 /// A Node as the API server stores it.
@@ -56,7 +57,7 @@ impl StoredNode {
 
     /// The facts of this Node.
     pub(crate) fn facts(&self) -> NodeFacts {
-        NodeFacts::read(serde_json::from_value(self.0.clone()).unwrap()).unwrap()
+        NodeFacts::read(serde_json::from_value(self.0.clone()).unwrap(), &claims()).unwrap()
     }
 
     /// Applies a merge patch like the API server. The UID and, if given, the resourceVersion must be the Node's. Only the

@@ -11,7 +11,7 @@
 //! | the watch brings a Service | `services.rs`, `services/changes.rs` |
 //! | the store keeps it if it matters, as facts | `services/store.rs`, `facts/service.rs` |
 //! | the reconciler observes it | `reconciler.rs` (`observe`), `record.rs` |
-//! | what it asks for, and whose its load balancer is | `ownership.rs` |
+//! | what it asks for, of which provider, and whose its load balancer is | `scope.rs`, `ownership.rs` |
 //! | the next step, and why | `plan.rs`: here the finalizer is decided on, before anything is made |
 //! | writes to the Service: finalizer, status, annotations | `patches.rs`, `write_backoff.rs` |
 //! | calls wait by urgency, and go together | `work_queue.rs`, `batch.rs` |
@@ -63,6 +63,7 @@ mod record;
 mod refusals;
 #[cfg(test)]
 mod scenarios;
+mod scope;
 mod screening;
 mod targets;
 #[cfg(test)]
@@ -103,8 +104,12 @@ const TARGETS_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Settings {
     /// The cluster.
     pub cluster: Cluster,
-    /// The load balancer classes that are ours, besides no class.
+    /// The load balancer classes that are served.
     pub classes: Vec<String>,
+    /// Whether Services without a class are served.
+    pub is_default: bool,
+    /// Whether Services are marked with the provider's name, as is needed where several providers may run: see `scope.rs`.
+    pub marks_services: bool,
     /// How often all load balancers are audited, without a known change.
     pub audit_period: Duration,
     /// How many calls for users may run concurrently, where the provider allows that.
@@ -146,6 +151,7 @@ impl Controller {
     pub fn new(deps: ControllerDeps, services: Services, settings: Settings) -> Option<Self> {
         let ControllerDeps { nodes, addresses, provider, events, metrics, jitter } = deps;
         let load_balancers = provider.load_balancers.clone()?;
+        metrics.service.show();
         Some(Self { nodes, addresses, services, load_balancers, provider, events, metrics, settings, jitter })
     }
 
@@ -172,7 +178,8 @@ impl Controller {
     /// Reconciles until the watch of Services or Nodes ends.
     async fn reconcile(self: &Arc<Self>, in_flight: &mut InFlight) {
         let requirements = self.provider.service_requirements.clone();
-        let mut reconciler = Reconciler::new(requirements, &self.settings, Instant::now());
+        let mut reconciler =
+            Reconciler::new(requirements, &self.provider.name, &self.settings, Instant::now());
         let (mut services, mut nodes) = (self.services.follow(), self.nodes.subscribe());
         // No load balancer is touched before all Services and all Nodes are known.
         let Some(all) = services.next().await else { return };
@@ -180,12 +187,17 @@ impl Controller {
         if nodes.recv().await.is_none() {
             return;
         }
-        let mut confirmed = self.nodes.confirmations().subscribe();
+        let mut confirmed = self.nodes.confirmations(&self.provider.name).subscribe();
         self.await_confirmations().await;
-        let (mut targets, mut computed_at) = (Arc::new(self.targets()), Instant::now());
-        reconciler.observe_targets(Arc::clone(&targets), computed_at);
-        let mut targets_due = None;
+        let (mut targets, mut computed_at) = (None::<Arc<Targets>>, Instant::now());
+        let mut targets_due = Some(computed_at);
         loop {
+            if targets_due.is_some_and(|due| due <= Instant::now()) {
+                (targets_due, computed_at) = (None, Instant::now());
+                let known = self.targets();
+                known.iter().for_each(|known| reconciler.observe_targets(Arc::clone(known), computed_at));
+                targets = known.or(targets);
+            }
             self.start_work(&mut reconciler, in_flight);
             let wake = reconciler.next_wake().into_iter().chain(targets_due).min();
             tokio::select! {
@@ -196,8 +208,7 @@ impl Controller {
                 },
                 changes = nodes.recv() => match changes {
                     Some(changes) => {
-                        let Provider { schemes, node_labels, .. } = &self.provider;
-                        let matters = |change| targets.are_changed_by(change, schemes, node_labels);
+                        let matters = |change| self.is_change(targets.as_deref(), change);
                         if targets_due.is_none() && changes.iter().any(matters) {
                             targets_due = Some(computed_at + TARGETS_INTERVAL);
                         }
@@ -212,10 +223,6 @@ impl Controller {
                 }
                 Some(finished) = in_flight.calls.next() => self.on_finished(&mut reconciler, finished, in_flight),
                 () = sleep_until(wake) => {}
-            }
-            if targets_due.is_some_and(|due| due <= Instant::now()) {
-                (targets_due, targets, computed_at) = (None, Arc::new(self.targets()), Instant::now());
-                reconciler.observe_targets(Arc::clone(&targets), computed_at);
             }
         }
     }
@@ -274,13 +281,6 @@ impl Controller {
                 }
             }
         }
-    }
-
-    fn targets(&self) -> Targets {
-        let Provider { schemes, node_labels, .. } = &self.provider;
-        let nodes = self.nodes.all().unwrap_or_default();
-        let unconfirmed = self.nodes.confirmations().unusable(nodes.iter().map(|node| &**node));
-        Targets::of_confirmed(&nodes, unconfirmed, schemes, node_labels)
     }
 }
 

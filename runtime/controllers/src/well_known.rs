@@ -30,6 +30,10 @@ pub const ANNOTATION_OWNED_LABELS: &str = "pileus.dev/owned-labels";
 /// another Node of the same name.
 pub const ANNOTATION_RELEASE_DELETION: &str = "pileus.dev/release-deletion";
 
+/// Annotation of a Service with the name of the provider that made its load balancer, where several providers may run. It means
+/// something only together with [`FINALIZER_LOAD_BALANCER`].
+pub const ANNOTATION_PROVIDER: &str = "pileus.dev/provider";
+
 /// Condition of a Node whose instance is gone, and whose deletion is on hold because too many instances are gone at once.
 pub const CONDITION_MACHINE_ABSENT: &str = "pileus.dev/MachineAbsent";
 

@@ -40,6 +40,8 @@ pub(crate) struct PlanSettings {
     pub(crate) routes: Option<route::Settings>,
     /// The load balancer classes that the provider serves, besides Services without a class.
     pub(crate) classes: Vec<String>,
+    /// Whether it serves Services without a class.
+    pub(crate) is_default: bool,
 }
 
 /// The exit code where changes are pending.
@@ -62,7 +64,8 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     if let Some(routes) = &mut routes {
         routes.cluster.uid.clone_from(&cluster.uid);
     }
-    let settings = PlanSettings { cluster, routes, classes: document.classes.clone() };
+    let settings =
+        PlanSettings { cluster, routes, classes: document.classes.clone(), is_default: document.is_default };
     let metrics = Metrics::register(&mut Registry::default());
     let provider =
         DryRunProvider::load(document, (compiled, stored), cluster::addresses(&config), &metrics).await?;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use pileus_controllers::Health;
 use pileus_gate::Gate;
 use pileus_host::swap::Order;
@@ -57,6 +58,8 @@ pub(crate) enum DocumentChange {
 /// A document with what belongs to it.
 pub(crate) struct PresentDocument {
     pub(crate) name: String,
+    /// When the document was made. Of two that claim the same, the older one stands.
+    pub(crate) created_at: Timestamp,
     /// `None` where it can't be used; the former one stays.
     pub(crate) document: Option<CloudProvider>,
     /// Grows with each change, where the API server counts them.
@@ -143,10 +146,10 @@ impl Providers {
                 return;
             }
         };
-        let PresentDocument { name, document, generation, recorded, order } = present;
+        let PresentDocument { name, created_at, document, generation, recorded, order } = present;
         if !self.units.contains_key(&name) {
             let Some(record) = self.record(&name, document.as_ref()) else { return };
-            let unit = self.start(&name, record);
+            let unit = self.start(&name, created_at, record);
             unit.lead(leading);
             self.units.insert(name.clone(), unit);
         }
@@ -175,9 +178,9 @@ impl Providers {
         document.map(|_| store.map_or(Record::Memory, of_file))
     }
 
-    fn start(&mut self, name: &str, record: Record) -> Unit {
+    fn start(&mut self, name: &str, created_at: Timestamp, record: Record) -> Unit {
         let ProviderDeps { releases, work, comparison, health, announcer } = &*self.deps;
-        let working = Working::new(Arc::clone(work), health.part());
+        let working = Working::new(Arc::clone(work), name, created_at, health);
         let origin = self.documents.origin();
         let releases = Releases::new(name, Arc::clone(releases), origin, record, working, comparison.clone());
         let (inputs, receiver) = mpsc::unbounded_channel();

@@ -3,6 +3,7 @@
 
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use pileus_controllers::claims::Claims;
 use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_controllers::well_known::ANNOTATION_RELEASE_DELETION;
 use pileus_gate::Fence;
@@ -18,7 +19,8 @@ pub(crate) async fn run(arguments: cli::ReleaseDeletion) -> Result<(), Error> {
     let api = Api::<Node>::all(config.client(Fence::default())?);
     let failed = |error: kube::Error| Error::Cluster { what, source: error.into() };
     let listed = api.list(&ListParams::default()).await.map_err(failed)?;
-    let nodes: Vec<_> = listed.items.into_iter().filter_map(|node| NodeFacts::read(node).ok()).collect();
+    let nodes: Vec<_> =
+        listed.items.into_iter().filter_map(|node| NodeFacts::read(node, &Claims::default()).ok()).collect();
     let chosen = if arguments.all { all(&nodes) } else { named(&nodes, &arguments.nodes)? };
     if chosen.is_empty() {
         println!("no node is held");

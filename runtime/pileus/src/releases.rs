@@ -191,6 +191,10 @@ impl Releases {
                         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
                     }
                 }
+                () = self.working.claims_changed() => {
+                    let reconsidered = self.working.reconsider().await;
+                    self.own_error(reconsidered)?;
+                }
                 () = sleep_until(wake), if wake.is_some() => self.on_event(Event::Woke).await?,
                 _ = measure.tick(), if self.decides => {
                     for (release, rates) in self.serving.rates() {
@@ -199,8 +203,19 @@ impl Releases {
                 }
             }
         }
-        self.working.stop().await;
+        self.working.finish().await;
         Ok(())
+    }
+
+    /// An error ends the process where the document is the operator's file. Providers of the cluster leave each other alone.
+    fn own_error(&self, result: Result<(), Error>) -> Result<(), Error> {
+        match result {
+            Err(error) if !self.record.is_own() => {
+                tracing::warn!(provider = %self.name, %error, "no controller works for the provider");
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     async fn on_input(&mut self, input: Input) -> Result<(), Error> {
@@ -389,11 +404,19 @@ impl Releases {
     fn resolve(&mut self, follow: Follow) {
         let (deps, document) = (Arc::clone(&self.deps), self.document.clone());
         self.spawn(async move {
-            let result = match document {
-                Some(document) => prepare::resolve(&deps, &document.source).await,
-                None => Err(Error::Settings { problem: "the document isn't read yet".to_owned() }),
+            let Some(document) = document else {
+                let error = Error::Settings { problem: "the document isn't read yet".to_owned() };
+                return Done::of(Event::Resolved { follow, result: Err(failure(&error)) });
             };
-            Done::of(Event::Resolved { follow, result: result.map_err(|error| failure(&error)) })
+            match prepare::resolve(&deps, &document.source).await {
+                Ok(digest) => Done::of(Event::Resolved { follow, result: Ok(digest) }),
+                Err(error) => {
+                    let resolved = Event::Resolved { follow, result: Err(failure(&error)) };
+                    // A registry may come back; a file that is missing at the start is a mistake.
+                    let refusal = (!document.is_image()).then_some(error);
+                    Done { refusal, ..Done::of(resolved) }
+                }
+            }
         });
     }
 
@@ -543,7 +566,8 @@ impl Releases {
             return Ok(());
         }
         let provider = self.serving.provider(&conditions.declaration);
-        self.working.start(conditions, provider, ready.gate)
+        let started = self.working.start(conditions, provider, ready.gate).await;
+        self.own_error(started)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::random::{jitter, random};
 use crate::releases::{Comparison, ReleaseDeps};
 use crate::secrets::Secrets;
 use crate::signals::stop_on_signal;
-use crate::working::WorkDeps;
+use crate::working::{ClaimTable, WorkDeps};
 use crate::{admin, cli, cluster, folders, provider, telemetry};
 
 /// How long the process waits at its end for queued events. Events are best effort, so some may be lost.
@@ -67,6 +67,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health, VERSION_PERIOD);
     let (leads, leading) = watch::channel(None);
     let (events, event_task) = Events::start(client.clone(), "pileus", &host, metrics.controllers.clone());
+    let may_be_several = file.is_none();
     let documents = match file {
         Some(file) => Documents::File(file),
         None => {
@@ -85,6 +86,8 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let work = WorkDeps {
         client,
         nodes: nodes.clone(),
+        claims: ClaimTable::new(nodes.clone()),
+        may_be_several,
         api_server: api_server.clone(),
         metrics: metrics.controllers.clone(),
         host,

@@ -2,18 +2,21 @@
 //! then on; they work while this replica leads. A release that declares something else gets new controllers, which begin as
 //! those of a new leader do.
 
+mod claim_table;
 mod controllers;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::Client;
 use pileus_cloud::Provider;
+use pileus_controllers::claims::Claim;
 use pileus_controllers::facts::service::NodeSelector;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
-use pileus_controllers::{ClusterAddresses, Health, VERSION_PERIOD, route};
+use pileus_controllers::{ClusterAddresses, Health, HealthCheck, VERSION_PERIOD, route, service};
 use pileus_gate::Gate;
 use pileus_host::Declaration;
 use tokio::sync::watch;
@@ -24,12 +27,18 @@ use crate::cli;
 use crate::credentials::CredentialConditions;
 use crate::document::CloudProvider;
 use crate::error::Error;
+pub(crate) use claim_table::ClaimTable;
+use claim_table::Refusals;
 use controllers::{Controllers, EventTasks, Parts, Settings};
 
 /// What the controllers of all providers of a process share.
 pub(crate) struct WorkDeps {
     pub(crate) client: Client,
     pub(crate) nodes: Nodes,
+    pub(crate) claims: ClaimTable,
+    /// Whether several providers may run: then metrics and health checks have the name of their provider, and Services are
+    /// marked with it.
+    pub(crate) may_be_several: bool,
     /// At which this process reaches the API server.
     pub(crate) api_server: Vec<IpAddr>,
     pub(crate) metrics: pileus_controllers::Metrics,
@@ -63,14 +72,21 @@ impl Conditions {
 /// The controllers of one provider.
 pub(crate) struct Working {
     deps: Arc<WorkDeps>,
+    name: String,
+    /// When its document was made.
+    created_at: Timestamp,
     health: Health,
     /// Whether this replica leads, and how long the leader before had done nothing then.
     leads: Option<Option<Duration>>,
+    /// What the controllers are to be made of, also while an older provider claims the same.
+    wanted: Option<(Conditions, Provider, Gate)>,
     current: Option<Current>,
+    refusals: watch::Receiver<Refusals>,
+    /// Shows why it is refused.
+    refused: Option<HealthCheck>,
 }
 
 struct Current {
-    conditions: Conditions,
     gate: watch::Sender<Gate>,
     /// Until they work.
     controllers: Option<Controllers>,
@@ -82,33 +98,101 @@ struct Current {
 }
 
 impl Working {
-    /// No controllers yet. Their health checks go to `health`.
-    pub(crate) fn new(deps: Arc<WorkDeps>, health: Health) -> Self {
-        Self { deps, health, leads: None, current: None }
+    /// No controllers yet for the provider of this name, whose document was made at this time. Their health checks go to
+    /// `health`.
+    pub(crate) fn new(deps: Arc<WorkDeps>, name: &str, created_at: Timestamp, health: &Health) -> Self {
+        let health = if deps.may_be_several { health.of_provider(name) } else { health.part() };
+        Self {
+            name: name.to_owned(),
+            created_at,
+            health,
+            leads: None,
+            wanted: None,
+            current: None,
+            refusals: deps.claims.refusals(),
+            refused: None,
+            deps,
+        }
     }
 
-    /// What the present controllers were made for.
+    /// What the controllers are made for.
     pub(crate) fn conditions(&self) -> Option<&Conditions> {
-        self.current.as_ref().map(|current| &current.conditions)
+        self.wanted.as_ref().map(|(conditions, ..)| conditions)
     }
 
-    /// Makes controllers in place of others that have stopped.
+    /// Makes controllers in place of others that have stopped, unless an older provider claims the same Nodes or Services.
     ///
     /// # Errors
     /// [`Error::NothingToDo`] where no controller can use the provider.
-    pub(crate) fn start(
+    pub(crate) async fn start(
         &mut self,
         conditions: Conditions,
         provider: Provider,
         gate: Gate,
     ) -> Result<(), Error> {
+        self.deps.claims.set(self.claim(&conditions, &provider));
+        self.wanted = Some((conditions, provider, gate));
+        self.reconsider().await
+    }
+
+    /// What the provider claims for itself.
+    fn claim(&self, conditions: &Conditions, provider: &Provider) -> Claim {
+        let serves_services = provider.load_balancers.is_some();
+        let Conditions { classes, node_selector, is_default, .. } = conditions.clone();
+        Claim {
+            name: self.name.clone(),
+            created_at: self.created_at,
+            schemes: provider.schemes.clone(),
+            node_selector,
+            classes: if serves_services { classes } else { Vec::new() },
+            is_default: is_default && serves_services,
+            looks_up_instances: provider.instances.is_some(),
+        }
+    }
+
+    /// Waits until other providers claim something else. Then [`Working::reconsider`] is due.
+    pub(crate) async fn claims_changed(&mut self) {
+        if self.refusals.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Lets the controllers run unless the provider is refused.
+    ///
+    /// # Errors
+    /// As [`Working::start`].
+    pub(crate) async fn reconsider(&mut self) -> Result<(), Error> {
+        let refusal = self.refusals.borrow_and_update().get(&self.name).cloned();
+        match (refusal, &self.wanted) {
+            (Some(why), _) => {
+                if self.current.is_some() || self.refused.is_none() {
+                    tracing::warn!(provider = %self.name, "{why}; its controllers don't run");
+                }
+                self.refused = Some(self.health.part().check("claims", why));
+                self.end().await;
+            }
+            (None, Some((conditions, provider, gate))) => {
+                self.refused = None;
+                if self.current.is_none() {
+                    let wanted = (conditions.clone(), provider.clone(), gate.clone());
+                    self.current = Some(self.assemble(wanted)?);
+                    self.begin();
+                }
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn assemble(&self, (conditions, provider, gate): (Conditions, Provider, Gate)) -> Result<Current, Error> {
         let deps = &self.deps;
         let health = self.health.part();
+        let metrics = self.metrics();
         let mut watches = JoinSet::new();
         // Without load balancers Services aren't watched.
         let services = provider.load_balancers.is_some().then(|| {
             let requirements = &provider.service_requirements;
-            Services::new(deps.client.clone(), deps.metrics.clone(), &health, requirements, VERSION_PERIOD)
+            Services::new(deps.client.clone(), metrics.clone(), &health, requirements, VERSION_PERIOD)
         });
         if let Some(services) = services.clone() {
             watches.spawn(async move { services.watch(CancellationToken::new()).await });
@@ -120,10 +204,14 @@ impl Working {
         watches.spawn(credentials.update());
         let settings = Settings {
             nodes: deps.node_controllers.clone(),
-            service: deps.service_controller.service(deps.cluster.clone(), conditions.classes.clone()),
+            service: service::Settings {
+                is_default: conditions.is_default,
+                marks_services: deps.may_be_several,
+                ..deps.service_controller.service(deps.cluster.clone(), conditions.classes.clone())
+            },
             route: deps.route.clone(),
         };
-        let (metrics, host) = (deps.metrics.clone(), deps.host.clone());
+        let host = deps.host.clone();
         let parts = Parts {
             client: deps.client.clone(),
             nodes: deps.nodes.clone(),
@@ -136,21 +224,26 @@ impl Working {
             host,
         };
         let (controllers, events) = Controllers::assemble(parts, settings)?;
-        self.current = Some(Current {
-            conditions,
+        Ok(Current {
             gate,
             controllers: Some(controllers),
             work: None,
             stop: CancellationToken::new(),
             events,
             _watches: watches,
-        });
-        self.begin();
-        Ok(())
+        })
+    }
+
+    fn metrics(&self) -> pileus_controllers::Metrics {
+        let Self { deps, name, .. } = self;
+        if deps.may_be_several { deps.metrics.of_provider(name) } else { deps.metrics.clone() }
     }
 
     /// The release that serves calls has another gate, and the controllers go on.
-    pub(crate) fn renew(&self, gate: Gate) {
+    pub(crate) fn renew(&mut self, gate: Gate) {
+        if let Some((.., wanted)) = &mut self.wanted {
+            wanted.clone_from(&gate);
+        }
         if let Some(current) = &self.current {
             current.gate.send_replace(gate);
         }
@@ -174,6 +267,17 @@ impl Working {
 
     /// Stops the controllers, and waits until what they have begun in the cluster has ended. The cloud finishes what it has begun.
     pub(crate) async fn stop(&mut self) {
+        self.wanted = None;
+        self.end().await;
+    }
+
+    /// As [`Working::stop`], for good: what the provider claimed is free for others.
+    pub(crate) async fn finish(mut self) {
+        self.stop().await;
+        self.deps.claims.remove(&self.name);
+    }
+
+    async fn end(&mut self) {
         let Some(current) = self.current.take() else { return };
         current.stop.cancel();
         if let Some(work) = current.work {
@@ -181,6 +285,8 @@ impl Working {
             let _ended = work.await;
         }
         current.events.finish().await;
+        // From now on nothing updates them.
+        self.metrics().reset_gauges();
     }
 }
 

@@ -200,8 +200,7 @@ async fn help_has_examples_and_exit_codes_and_the_version_is_one_line() {
     {
         assert!(plan.contains(part), "{part}: {plan}");
     }
-    for arguments in
-        [&[][..], &["run"], &["plan"], &["inspect"], &["fly"], &["run", "--provider", "a", "--speed", "9"]]
+    for arguments in [&[][..], &["plan"], &["inspect"], &["fly"], &["run", "--provider", "a", "--speed", "9"]]
     {
         bench.refusal(arguments, 2, &["Usage: pileus"]).await;
     }
@@ -842,7 +841,7 @@ async fn json_logs_are_json_to_the_last_line() {
     let with = |more: &[&'static str]| [run.as_slice(), more].concat();
     let taken_address = [run.as_slice(), &["--admin-address", &taken]].concat();
     let rows: [(&[&str], i32); 7] = [
-        (&["run", "--log-format=json"], 2),
+        (&["run", "--log-format=json", "--speed"], 2),
         (&with(&["--nonsense"]), 2),
         (&with(&["--cloud-provider=azure"]), 2),
         (&with(&["--log-filter", "a=b=c"]), 2),

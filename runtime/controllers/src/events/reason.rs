@@ -45,6 +45,8 @@ reasons! {
     DuplicateAddress,
     /// A Node has no instance, although it works or waits to be initialized. Upstream says nothing.
     InstanceNotFound,
+    /// The node selectors of several providers match a Node, so none of them serves it.
+    ProviderConflict,
     /// A Node is being deleted because its instance is gone (upstream's).
     DeletingNode,
     /// A Node whose instance is gone can't be deleted (upstream's).
@@ -151,6 +153,7 @@ impl Reason {
             | Self::ProviderSwapped => EventType::Normal,
             Self::CloudInitializationFailed
             | Self::InstanceNotFound
+            | Self::ProviderConflict
             | Self::CloudRefreshFailed
             | Self::CloudFactsLeftOut
             | Self::DuplicateProviderID
@@ -175,7 +178,7 @@ impl Reason {
     /// The event's `action`, which `events.k8s.io` requires.
     pub(super) const fn action(&self) -> &'static str {
         match self {
-            Self::Synced | Self::CloudInitializationFailed => "Initialize",
+            Self::Synced | Self::CloudInitializationFailed | Self::ProviderConflict => "Initialize",
             Self::DeletingNode | Self::DeletingNodeFailed | Self::DeletionHeld => "Delete",
             Self::CloudRefreshFailed
             | Self::InstanceNotFound

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use pileus_cloud::{Address, AddressKind, NodeReference, ProviderId};
 
+use crate::claims::{Claims, NodeOwner};
 use crate::well_known::{
     ANNOTATION_NODE_IP, ANNOTATION_OWNED_LABELS, ANNOTATION_RELEASE_DELETION, CONDITION_MACHINE_ABSENT,
     LABEL_EXCLUDE, LABELS_ZONE, REASON_ROUTE_CREATED, TAINT_AUTOSCALER_DELETES, TAINT_UNINITIALIZED,
@@ -58,6 +59,8 @@ pub struct NodeFacts {
     /// The Node that keeps this Node's provider ID where two have it. This isn't in the object: [`crate::nodes`] adds it. Then this
     /// Node takes no part in what concerns the instance: it is no target, gets no routes and isn't initialized.
     pub twin: Option<String>,
+    /// Which provider it belongs to, by the claims of the providers. [`crate::nodes`] updates it when those change.
+    pub owner: NodeOwner,
     /// `spec.taints`.
     pub taints: Vec<Taint>,
     /// `status.addresses`, without types that Kubernetes doesn't define.
@@ -97,11 +100,11 @@ pub struct UnreadableNode {
 }
 
 impl NodeFacts {
-    /// Reads a Node.
+    /// Reads a Node. `claims` are those of the providers that run.
     ///
     /// # Errors
     /// [`UnreadableNode`] where `spec.providerID` is invalid, so that no provider can be responsible for the Node.
-    pub fn read(node: Node) -> Result<Self, UnreadableNode> {
+    pub fn read(node: Node, claims: &Claims) -> Result<Self, UnreadableNode> {
         let Node { metadata, spec, status } = node;
         let name = metadata.name.unwrap_or_default();
         let provider_id = match spec.provider_id.as_str() {
@@ -112,6 +115,7 @@ impl NodeFacts {
                 pod_cidrs: parse_cidrs(&spec.pod_cidrs),
             })?),
         };
+        let labels = metadata.labels.unwrap_or_default();
         let annotation = |key| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
         let owned = annotation(ANNOTATION_OWNED_LABELS).map_or("", String::as_str).split(',');
         let find = |kind| status.conditions.iter().find(|condition| condition.r#type == kind);
@@ -142,13 +146,19 @@ impl NodeFacts {
             created_at: metadata.creation_timestamp.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             is_deleting: metadata.deletion_timestamp.is_some(),
             twin: None,
+            owner: claims.owner_of_node(&labels, provider_id.as_ref()),
             taints: spec.taints,
             system_uuid: Some(status.node_info.system_uuid).filter(|uuid| !uuid.is_empty()),
             addresses: status.addresses.into_iter().filter_map(known).collect(),
-            labels: metadata.labels.unwrap_or_default(),
+            labels,
             provider_id,
             name,
         })
+    }
+
+    /// Whether the Node belongs to the provider of this name.
+    pub fn belongs_to(&self, provider: &str) -> bool {
+        matches!(&self.owner, NodeOwner::Provider(owner) if owner == provider)
     }
 
     /// Whether the Node waits to be initialized.
@@ -240,7 +250,7 @@ mod tests {
     use super::*;
 
     fn read(json: serde_json::Value) -> Result<NodeFacts, UnreadableNode> {
-        NodeFacts::read(serde_json::from_value(json).unwrap())
+        NodeFacts::read(serde_json::from_value(json).unwrap(), &crate::model::claims())
     }
 
     #[test]

@@ -17,7 +17,7 @@ use pileus_cloud::{
     SessionAffinity, TargetSelection, TrafficPolicy,
 };
 
-use crate::well_known::{ANNOTATION_SOURCE_RANGES, FINALIZER_LOAD_BALANCER};
+use crate::well_known::{ANNOTATION_PROVIDER, ANNOTATION_SOURCE_RANGES, FINALIZER_LOAD_BALANCER};
 pub use annotations::is_valid_annotation;
 use annotations::{annotations, node_selector, unread_annotations, written_annotations};
 use feasibility::{compare_families, require_node_ports};
@@ -39,6 +39,8 @@ pub struct ServiceFacts {
     pub is_load_balancer: bool,
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
+    /// The value of [`ANNOTATION_PROVIDER`].
+    pub mark: Option<String>,
     /// Which Nodes its annotations choose.
     pub node_selector: NodeSelector,
     /// Its annotations that the provider sets. What is in them is no change by a user.
@@ -69,6 +71,7 @@ impl ServiceFacts {
             require_node_ports(&ports, &mut problems);
         }
         let written_annotations = written_annotations(&all, requirements);
+        let mark = all.get(ANNOTATION_PROVIDER).cloned();
         let finalizers = metadata.finalizers.unwrap_or_default();
         let ingress = status.and_then(|status| status.load_balancer).and_then(|status| status.ingress);
         let service = Service {
@@ -105,6 +108,7 @@ impl ServiceFacts {
             is_deleting: metadata.deletion_timestamp.is_some(),
             is_load_balancer,
             finalizers,
+            mark,
             node_selector,
             written_annotations,
             local_endpoints: BTreeMap::new(),
@@ -122,6 +126,20 @@ impl ServiceFacts {
     pub(crate) fn is_older_than(&self, other: &Self) -> bool {
         let version = |facts: &Self| Some((facts.rollbacks, facts.resource_version.parse::<u128>().ok()?));
         version(self).zip(version(other)).is_some_and(|(version, other)| version < other)
+    }
+
+    /// The name of the provider that made its load balancer, where the Service says so.
+    pub(crate) fn marked_by(&self) -> Option<&str> {
+        self.mark.as_deref().filter(|_| self.has_finalizer())
+    }
+
+    /// Whose it is, for a message: the provider that it names, or its class.
+    pub(crate) fn owner_in_words(&self) -> String {
+        match (self.marked_by(), &self.service.class) {
+            (Some(provider), _) => format!("provider {provider}"),
+            (None, Some(class)) => format!("class {class}"),
+            (None, None) => "no class".to_owned(),
+        }
     }
 
     /// Whether it has the finalizer that keeps it until its load balancer is gone.

@@ -94,15 +94,18 @@ impl NodeQueue {
         self.nodes.values().map(|entry| &*entry.facts)
     }
 
+    /// Whether the provider serves the Node of this name.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.nodes.contains_key(name)
+    }
+
     /// Applies changes of Nodes. The first call has all Nodes of the cluster, and starts the first sweep. A Node that appears
     /// later is looked up at once even if it is initialized: before that it takes no traffic.
     pub(super) fn observe(&mut self, changes: Vec<Change>, now: Instant) {
         self.first_sweep = self.first_sweep.or(Some(now));
         for change in changes {
             match change {
-                Change::Present(facts)
-                    if !facts.is_deleting && self.provider.serves(facts.provider_id.as_ref()) =>
-                {
+                Change::Present(facts) if !facts.is_deleting && facts.belongs_to(&self.provider.name) => {
                     self.on_present(&facts, now);
                 }
                 Change::Present(facts) => self.on_gone(&facts.name),
@@ -287,6 +290,7 @@ impl NodeQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::NodeOwner;
     use crate::model;
     use pileus_cloud::{Address, AddressKind, ProviderId};
     use proptest::prelude::*;
@@ -347,8 +351,7 @@ mod tests {
 
     #[test]
     fn each_node_needs_one_kind_of_work() {
-        let foreign =
-            NodeFacts { provider_id: Some(ProviderId::parse("other://1").unwrap()), ..working("foreign") };
+        let foreign = working("foreign").unserved("other://1");
         let (mut queue, now) = queue(&[
             waiting("tainted"),
             NodeFacts { taints: waiting("x").taints, ..working("tainted-with-id") },
@@ -363,6 +366,27 @@ mod tests {
             ["tainted", "tainted-with-id", "without-id"]
         );
         assert_eq!(taken(&mut queue, WorkKind::Refresh, now), ["works"]);
+    }
+
+    #[test]
+    fn a_node_that_another_provider_takes_over_is_dropped_and_one_that_is_taken_over_is_looked_up_at_once() {
+        let theirs = |node: NodeFacts| NodeFacts { owner: NodeOwner::Provider("other".to_owned()), ..node };
+        let (mut queue, start) =
+            queue(&[waiting("ours"), theirs(waiting("theirs")), theirs(working("working"))]);
+        assert_eq!(taken(&mut queue, WorkKind::Initialize, start), ["ours"]);
+        let now = start + secs(5);
+        see(&mut queue, &[theirs(waiting("ours")), waiting("theirs"), working("working")], now);
+        assert_eq!(
+            queue.current(WorkKind::Initialize, &waiting("ours")),
+            None,
+            "an answer doesn't apply any more"
+        );
+        assert_eq!(queue.finish(WorkKind::Initialize, &waiting("ours"), NextLookup::AtSweep, now, 0.5), 0);
+        assert_eq!(taken(&mut queue, WorkKind::Initialize, now), ["theirs"]);
+        assert_eq!(
+            (taken(&mut queue, WorkKind::Refresh, now), queue.uninitialized()),
+            (vec!["working".to_owned()], 1)
+        );
     }
 
     #[test]

@@ -42,11 +42,11 @@ impl Controller {
         }
     }
 
-    /// Reports why a Node has no instance.
+    /// Reports why a Node has no instance, or no provider.
     pub(super) fn report_missing(&self, node: &NodeFacts, cause: Cause) {
         let provider_id = node.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
         tracing::warn!(node = %node.name, provider_id, cause = cause.as_str(), "node has no instance");
-        self.events.record_for_node(node, Reason::InstanceNotFound, cause.note(node, &self.provider));
+        self.events.record_for_node(node, cause.reason(), cause.note(node, &self.provider));
     }
 
     /// Reports that the work on a Node has failed, for the `failures`th time in a row.

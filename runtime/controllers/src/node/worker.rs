@@ -109,7 +109,7 @@ impl Worker {
             }
             self.start_writes();
             let lookups = WorkKind::ALL.into_iter().filter_map(|kind| self.next_lookup(kind));
-            let next = lookups.chain(self.missing.next_foreign()).min();
+            let next = lookups.chain(self.missing.next_unserved()).min();
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(changes) = self.changes.recv() => self.observe(changes, Instant::now()),
@@ -121,9 +121,7 @@ impl Worker {
                 }
                 () = sleep_until(next) => {}
             }
-            for node in self.missing.take_foreign(Instant::now()) {
-                self.controller.report_missing(&node, Cause::ForeignProvider);
-            }
+            self.report_unserved(Instant::now());
             self.set_gauges();
         }
         self.lookups.abort_all();
@@ -195,7 +193,10 @@ impl Worker {
         answered.sort_by(|(a, _), (b, _)| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
         for (node, answer) in answered {
             self.controller.metrics.count_answer(answer_label(&answer));
-            if let Some(cause) = self.missing.on_answer(&node, &answer) {
+            // A Node may be gone by now, or belong to another provider.
+            if self.queue.contains(&node.name)
+                && let Some(cause) = self.missing.on_answer(&node, &answer)
+            {
                 self.controller.report_missing(&node, cause);
             }
             match decide(&node, answer) {
@@ -454,6 +455,7 @@ mod tests {
             let metrics = Metrics::register(&mut counts);
             let (events, _) = Events::start(api.client(), "cloud-node-controller", "test", metrics.clone());
             let nodes = Nodes::new(api.client(), metrics.clone(), &Health::default(), VERSION_PERIOD);
+            nodes.set_claims(model::claims());
             let settings = Settings { refresh_period: PERIOD, waits_for_routes };
             let addresses = ClusterAddresses::new(nodes.clone(), None, ["10.0.99.1".parse().unwrap()]);
             let deps =

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pileus_cloud::{InstanceState, Provider, ProviderId, Purpose};
+use pileus_cloud::{InstanceState, Provider, Purpose};
 
 use super::plan::{self, Action, NodeWrite};
 use super::planner::{Findings, LifecyclePlanner, NodeAnswer, Now};
@@ -106,8 +106,7 @@ impl World {
         }
         let mut node = NodeFacts { created_at: self.wall(), ..NodeFacts::registered(&name) };
         if self.random.percent(5) {
-            node.provider_id = Some(ProviderId::parse("others://instance").unwrap());
-            return self.api.register(node);
+            return self.api.register(node.unserved("others://instance"));
         }
         let id = self.cloud.make(&name);
         if self.random.percent(70) {

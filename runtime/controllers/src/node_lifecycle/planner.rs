@@ -240,7 +240,7 @@ impl LifecyclePlanner {
     fn is_ours(&self, node: &NodeFacts) -> bool {
         !node.is_deleting
             && (node.provider_id.is_some() || node.is_uninitialized())
-            && self.provider.serves(node.provider_id.as_ref())
+            && node.belongs_to(&self.provider.name)
     }
 
     /// The answer, if it says whether the instance exists. After any other answer the Node stays as it is and is looked up again.
@@ -384,11 +384,7 @@ mod tests {
             ("silent", |node| node.readiness = Readiness::Unknown, true),
             ("ready", |node| node.readiness = Readiness::True, false),
             ("being deleted", |node| node.is_deleting = true, false),
-            (
-                "another provider's",
-                |node| node.provider_id = Some(ProviderId::parse("other://x").unwrap()),
-                false,
-            ),
+            ("another provider's", |node| *node = node.clone().unserved("other://x"), false),
             ("without provider ID", |node| node.provider_id = None, false),
             (
                 "waiting",
@@ -676,7 +672,7 @@ mod tests {
         for n in 0..90 {
             let mut other = node(&format!("o{n}"));
             match n % 3 {
-                0 => other.provider_id = Some(ProviderId::parse("other://x").unwrap()),
+                0 => other = other.unserved("other://x"),
                 1 => other.provider_id = None,
                 _ => other.is_deleting = true,
             }

@@ -1,6 +1,6 @@
 //! The Nodes that the informer knows. Beside the facts it remembers the Pod CIDRs of Nodes that can't be read, whose routes
 //! must stay, and the instances of Nodes that are gone, which a cloud's list may still show. To the facts of a Node it adds
-//! whether another Node has the same provider ID.
+//! whether another Node has the same provider ID, and which provider the Node belongs to.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use kube::runtime::watcher;
 use pileus_cloud::ProviderId;
 
 use super::Change;
-use super::claims::Claims;
+use super::identities::Identities;
+use crate::claims::Claims;
 use crate::facts::node::{Node, NodeFacts, UnreadableNode};
 use crate::informer::{Facts, InformerStore, ObjectStore};
 
@@ -37,7 +38,9 @@ pub(super) struct Store {
     unreadable: BTreeMap<String, UnreadableNode>,
     /// The same of a list that isn't complete yet.
     listing_unreadable: BTreeMap<String, UnreadableNode>,
-    pub(super) claims: Claims,
+    pub(super) identities: Identities,
+    /// Those of the providers that run.
+    claims: Claims,
     former: FormerInstances,
 }
 
@@ -64,14 +67,14 @@ impl InformerStore for Store {
                 Vec::new()
             }
             watcher::Event::InitApply(node) => {
-                match NodeFacts::read(node) {
+                match self.read(node) {
                     Ok(facts) => self.objects.add_listed(facts),
                     Err(unreadable) => self.add_listed_unreadable(unreadable),
                 }
                 Vec::new()
             }
             watcher::Event::InitDone => self.finish_list(),
-            watcher::Event::Apply(node) => match NodeFacts::read(node) {
+            watcher::Event::Apply(node) => match self.read(node) {
                 Ok(facts) => self.on_applied(facts).into_iter().collect(),
                 Err(unreadable) => self.on_unreadable(unreadable).into_iter().collect(),
             },
@@ -90,6 +93,29 @@ impl InformerStore for Store {
 }
 
 impl Store {
+    /// Reads a Node, with the present claims of the providers.
+    pub(super) fn read(&self, node: Node) -> Result<NodeFacts, UnreadableNode> {
+        NodeFacts::read(node, &self.claims)
+    }
+
+    /// Whether the provider of this name has a claim.
+    pub(super) fn has_claim(&self, provider: &str) -> bool {
+        self.claims.contains(provider)
+    }
+
+    /// Sets the claims of the providers. Returns the Nodes that belong to another provider since, or to none any more.
+    pub(super) fn set_claims(&mut self, claims: Claims) -> Vec<Change> {
+        self.claims = claims;
+        let mut changes = Vec::new();
+        for known in self.objects.all().into_iter().flatten() {
+            let owner = self.claims.owner_of_node(&known.labels, known.provider_id.as_ref());
+            if known.owner != owner {
+                changes.push(self.objects.amend(NodeFacts { owner, ..NodeFacts::clone(&known) }));
+            }
+        }
+        changes
+    }
+
     /// The Pod CIDRs of Nodes that can't be read.
     pub(super) fn unreadable_ranges(&self) -> impl Iterator<Item = IpNet> {
         self.unreadable.values().flat_map(|node| &node.pod_cidrs).copied()
@@ -119,19 +145,19 @@ impl Store {
         for change in &changes {
             match change {
                 Change::Present(facts) => {
-                    ids.extend(self.claims.set(facts));
+                    ids.extend(self.identities.set(facts));
                     names.insert(facts.name.clone());
                 }
-                Change::Gone(name) => ids.extend(self.claims.remove(name)),
+                Change::Gone(name) => ids.extend(self.identities.remove(name)),
             }
         }
         for id in &ids {
-            names.extend(self.claims.with_id(id).map(str::to_owned));
+            names.extend(self.identities.with_id(id).map(str::to_owned));
         }
         let mut amended = BTreeMap::new();
         for name in names {
             let Some(known) = self.objects.get(&name) else { continue };
-            let twin = self.claims.twin(known);
+            let twin = self.identities.twin(known);
             if known.twin.as_deref() != twin {
                 let facts = NodeFacts { twin: twin.map(str::to_owned), ..NodeFacts::clone(known) };
                 amended.insert(name, self.objects.amend(facts));
@@ -208,6 +234,8 @@ impl FormerInstances {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::NodeOwner;
+    use crate::facts::service::NodeSelector;
 
     fn node(name: &str, version: &str) -> NodeFacts {
         NodeFacts { resource_version: version.to_owned(), ..NodeFacts::registered(name) }
@@ -280,6 +308,54 @@ mod tests {
         assert_eq!(twins(&store.settle(gone)), [pair("b", None), pair("a", Some("c")), pair("c", None)]);
         let renewed = NodeFacts { uid: "second".to_owned(), ..with_id("c", "7") };
         assert_eq!(apply(&mut store, renewed), [pair("c", None)], "the same name registers anew");
+    }
+
+    #[test]
+    fn new_claims_change_the_nodes_whose_owner_they_change_and_count_for_every_node_that_is_read() {
+        use crate::claims::Claim;
+        let node = |name: &str, pool: &str, id: &str| -> Node {
+            let labels = serde_json::json!({"pool": pool});
+            let metadata =
+                serde_json::json!({"name": name, "uid": name, "resourceVersion": "1", "labels": labels});
+            serde_json::from_value(serde_json::json!({"metadata": metadata, "spec": {"providerID": id}}))
+                .unwrap()
+        };
+        let claims = |providers: &[(&str, &str)]| {
+            let claim = |(name, selector): &(&str, &str)| Claim {
+                node_selector: NodeSelector::of(selector),
+                is_default: false,
+                ..Claim::of_only_provider(*name, vec![(*name).to_owned()])
+            };
+            Claims::new(providers.iter().map(claim).collect()).0
+        };
+        let owners = |changes: &[Change]| -> Vec<String> {
+            let owner = |change: &Change| match change {
+                Change::Present(node) => match &node.owner {
+                    NodeOwner::Provider(owner) => format!("{} {owner}", node.name),
+                    NodeOwner::Unserved { contenders, .. } => format!("{} {contenders:?}", node.name),
+                },
+                Change::Gone(name) => format!("{name} gone"),
+            };
+            changes.iter().map(owner).collect()
+        };
+        let mut store = Store::default();
+        assert_eq!(store.set_claims(claims(&[("a", "")])), [], "before the list");
+        store.on_event(watcher::Event::Init);
+        for listed in
+            [node("n1", "x", ""), node("n2", "y", ""), node("n3", "x", "b://3"), node("n4", "x", "c://4")]
+        {
+            store.on_event(watcher::Event::InitApply(listed));
+        }
+        let listed = store.on_event(watcher::Event::InitDone);
+        assert_eq!(owners(&listed), ["n1 a", "n2 a", "n3 []", "n4 []"]);
+        assert_eq!(store.set_claims(claims(&[("a", "")])), [], "the same again");
+        assert_eq!(owners(&store.set_claims(claims(&[("a", ""), ("b", "pool=x")]))), ["n1 b", "n3 b"]);
+        let joins = store.on_event(watcher::Event::Apply(node("n5", "x", "")));
+        assert_eq!(owners(&joins), ["n5 b"]);
+        let contested = store.set_claims(claims(&[("a", "pool"), ("b", "pool=x")]));
+        assert_eq!(owners(&contested), ["n1 [\"a\", \"b\"]", "n5 [\"a\", \"b\"]"]);
+        assert_eq!(store.get("n2").unwrap().owner, NodeOwner::Provider("a".to_owned()));
+        assert_eq!(owners(&store.set_claims(Claims::default())).len(), 5);
     }
 
     #[test]

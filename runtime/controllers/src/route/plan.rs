@@ -28,8 +28,8 @@ pub(super) struct PlanInputs<'a> {
     pub(super) nodes: &'a [Arc<NodeFacts>],
     /// The ranges of Nodes that can't be read, whose routes stay as they are.
     pub(super) unreadable_ranges: &'a HashSet<IpNet>,
-    /// The schemes of provider IDs that are the provider's own.
-    pub(super) schemes: &'a [String],
+    /// The name of the provider. Only its Nodes get routes.
+    pub(super) provider: &'a str,
     /// The UID of the cluster; none where it isn't known.
     pub(super) cluster_uid: Option<&'a str>,
     /// The cloud's table.
@@ -191,10 +191,8 @@ impl PlanInputs<'_> {
         })
     }
 
-    /// Whether a Node belongs to the provider, or has no provider ID yet.
     fn serves(&self, node: &NodeFacts) -> bool {
-        let is_own = |scheme: &str| self.schemes.iter().any(|own| own == scheme);
-        node.provider_id.as_ref().is_none_or(|id| is_own(id.scheme()))
+        node.belongs_to(self.provider)
     }
 }
 
@@ -229,9 +227,9 @@ pub(super) fn desired_route(wanted: &WantedRoute, label_keys: &[String]) -> Rout
 /// pass. Comparing digests avoids keeping the old facts.
 pub(super) fn digest(node: &NodeFacts, label_keys: &[String]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let NodeFacts { twin, pod_cidrs, is_deleting, network_unavailable, .. } = node;
+    let NodeFacts { twin, owner, pod_cidrs, is_deleting, network_unavailable, .. } = node;
     let network = network_unavailable.as_ref().map(|condition| (&condition.status, &condition.reason));
-    (twin, pod_cidrs, is_deleting, node.is_uninitialized(), network).hash(&mut hasher);
+    (twin, owner, pod_cidrs, is_deleting, node.is_uninitialized(), network).hash(&mut hasher);
     route_digest(node, label_keys).hash(&mut hasher);
     hasher.finish()
 }
@@ -290,6 +288,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::claims::NodeOwner;
+    use crate::model::PROVIDER;
 
     const UID: &str = "0f3c7a1e-52b4-4d6e-9a80-1c2d3e4f5a6b";
     const BEGINNING: &str = "0F3C7A1E52B44D6E9A801C2D";
@@ -325,12 +325,12 @@ mod tests {
     }
 
     fn planned(nodes: &[Arc<NodeFacts>], routes: &[KnownRoute]) -> Plan {
-        let (schemes, cluster) = (["sim".to_owned()], ["10.0.0.0/8".parse().unwrap()]);
+        let cluster = ["10.0.0.0/8".parse().unwrap()];
         let unreadable_ranges = HashSet::new();
         plan(PlanInputs {
             nodes,
             unreadable_ranges: &unreadable_ranges,
-            schemes: &schemes,
+            provider: PROVIDER,
             cluster_uid: Some("ours"),
             routes,
             cluster_ranges: &cluster,
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_route_of_another_cluster_is_left_alone_and_blocks_its_range() {
-        let (unreadable_ranges, schemes) = (HashSet::new(), ["sim".to_owned()]);
+        let unreadable_ranges = HashSet::new();
         let cluster = ["10.0.0.0/8".parse().unwrap()];
         let node = node("a", "10.0.1.0/24", 0);
         let labeled = |range: &str, uid: Option<&str>, leads_to_node| {
@@ -375,7 +375,7 @@ mod tests {
                 plan(PlanInputs {
                     nodes: &[Arc::clone(&node)],
                     unreadable_ranges: &unreadable_ranges,
-                    schemes: &schemes,
+                    provider: PROVIDER,
                     cluster_uid: ours,
                     routes,
                     cluster_ranges: &cluster,
@@ -456,10 +456,7 @@ mod tests {
 
     #[test]
     fn routes_outside_the_cluster_stay() {
-        let other = Arc::new(NodeFacts {
-            provider_id: Some(ProviderId::parse("other://x").unwrap()),
-            ..(*node("x", "10.0.9.0/24", 0)).clone()
-        });
+        let other = Arc::new((*node("x", "10.0.9.0/24", 0)).clone().unserved("other://x"));
         for (name, route) in [
             ("outside", listed("192.168.0.0/24")),
             ("around", listed("0.0.0.0/0")),
@@ -564,6 +561,7 @@ mod tests {
         for new in [
             NodeFacts { uid: "other".to_owned(), ..(*old).clone() },
             NodeFacts { provider_id: None, ..(*old).clone() },
+            NodeFacts { owner: NodeOwner::Provider("other".to_owned()), ..(*old).clone() },
             NodeFacts { pod_cidrs: Vec::new(), ..(*old).clone() },
             NodeFacts { addresses: Vec::new(), ..(*old).clone() },
             NodeFacts { is_deleting: true, ..(*old).clone() },
@@ -656,8 +654,7 @@ mod tests {
 
     #[test]
     fn a_route_to_another_providers_instance_stays_and_one_to_no_nodes_instance_is_deleted() {
-        let provider_id = Some(ProviderId::parse("other://a").unwrap());
-        let foreign = Arc::new(NodeFacts { provider_id, ..(*node("a", "10.0.1.0/24", 0)).clone() });
+        let foreign = Arc::new((*node("a", "10.0.1.0/24", 0)).clone().unserved("other://a"));
         for (instance, is_deleted) in [("other://a", false), ("sim://gone", true)] {
             let route = to_instance("10.0.2.0/24", instance);
             let plan = planned(&[Arc::clone(&foreign)], std::slice::from_ref(&route));

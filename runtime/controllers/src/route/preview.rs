@@ -19,8 +19,8 @@ pub struct Inputs<'a> {
     pub nodes: &'a [Arc<NodeFacts>],
     /// The ranges of all other Nodes, whose routes stay as they are.
     pub unreadable_ranges: &'a HashSet<IpNet>,
-    /// The schemes of provider IDs that are the provider's own.
-    pub schemes: &'a [String],
+    /// The name of the provider. Only its Nodes get routes.
+    pub provider: &'a str,
     /// The keys of the Node labels that the provider reads.
     pub node_labels: &'a [String],
     /// The UID of the cluster; none where it isn't known.
@@ -97,13 +97,13 @@ impl fmt::Display for ChangeReason {
 
 /// Previews the changes from a list that the cloud has just given.
 pub fn preview(inputs: Inputs<'_>, listed: Vec<ListedRoute>) -> Preview {
-    let Inputs { nodes, unreadable_ranges, schemes, node_labels, cluster_uid, cluster_ranges, nodes_wait } =
+    let Inputs { nodes, unreadable_ranges, provider, node_labels, cluster_uid, cluster_ranges, nodes_wait } =
         inputs;
     let routes: Vec<_> = listed.into_iter().map(KnownRoute::listed).collect();
     let inputs = PlanInputs {
         nodes,
         unreadable_ranges,
-        schemes,
+        provider,
         cluster_uid,
         routes: &routes,
         cluster_ranges,
@@ -190,14 +190,14 @@ mod tests {
 
     fn preview_of_waiting(nodes_wait: bool, nodes: Vec<NodeFacts>, listed: Vec<ListedRoute>) -> Preview {
         let nodes: Vec<_> = nodes.into_iter().map(Arc::new).collect();
-        let (schemes, cluster_ranges) = (["sim".to_owned()], ["10.0.0.0/8".parse().unwrap()]);
+        let cluster_ranges = ["10.0.0.0/8".parse().unwrap()];
         let unreadable_ranges = HashSet::new();
         let inputs = Inputs {
             nodes: &nodes,
             node_labels: &[],
             cluster_uid: None,
             unreadable_ranges: &unreadable_ranges,
-            schemes: &schemes,
+            provider: crate::model::PROVIDER,
             cluster_ranges: &cluster_ranges,
             nodes_wait,
         };

@@ -80,7 +80,7 @@ fn pass(
         plan(PlanInputs {
             nodes: &facts,
             unreadable_ranges: &unreadable_ranges,
-            schemes: &[],
+            provider: crate::model::PROVIDER,
             cluster_uid: None,
             routes,
             cluster_ranges: &cluster,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Error as CloudError, ErrorKind, LoadBalancers, OwnedLoadBalancer, Retry, ServiceCall, ServiceProgress,
+    Error as CloudError, ErrorKind, LoadBalancers, OwnedLoadBalancer, Provider, Retry, ServiceCall,
+    ServiceProgress,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -17,10 +18,12 @@ use tracing::{Instrument as _, Span, info_span};
 use super::Controller;
 use super::orphans::is_of_cluster;
 use super::screening::screened;
+use super::targets::Targets;
 use super::work::{Call, Key, Listing, ListingReport, PendingEvent, Write};
 use crate::answers::aligned;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
+use crate::nodes;
 use crate::schedule::Backoff;
 use crate::services::UidIndex;
 
@@ -61,12 +64,26 @@ pub(super) struct Read {
 impl Controller {
     /// Waits until the cloud has said which Nodes have an instance, as far as it answers in time.
     pub(super) async fn await_confirmations(&self) {
-        let first_answers = self.nodes.confirmations().first_answers();
-        if timeout(CONFIRMATION_TIMEOUT, first_answers).await.is_err() {
+        let confirmations = self.nodes.confirmations(&self.provider.name);
+        if timeout(CONFIRMATION_TIMEOUT, confirmations.first_answers()).await.is_err() {
             tracing::warn!(
                 "the instances of some nodes are not confirmed yet; load balancers keep these nodes"
             );
         }
+    }
+
+    /// The provider's targets among the Nodes as they are now; none where the Nodes aren't known.
+    pub(super) fn targets(&self) -> Option<Arc<Targets>> {
+        let Provider { name, node_labels, .. } = &self.provider;
+        let nodes = self.nodes.all(name)?;
+        let unconfirmed = self.nodes.confirmations(name).unusable(nodes.iter().map(|node| &**node));
+        Some(Arc::new(Targets::of_confirmed(&nodes, unconfirmed, name, node_labels)))
+    }
+
+    /// Whether a change of a Node changes these targets.
+    pub(super) fn is_change(&self, targets: Option<&Targets>, change: &nodes::Change) -> bool {
+        let Provider { name, node_labels, .. } = &self.provider;
+        targets.is_none_or(|targets| targets.are_changed_by(change, name, node_labels))
     }
 
     /// Calls the provider to change load balancers.
@@ -170,12 +187,12 @@ impl Controller {
         let conflicts = &report.new_class_conflicts;
         if !conflicts.is_empty() {
             let named = conflicts.iter().take(MAX_NAMES);
-            let services = named.map(|(name, class)| format!("{name} of class {class}")).collect::<Vec<_>>();
+            let services = named.map(|(name, owner)| format!("{name} ({owner})")).collect::<Vec<_>>();
             tracing::warn!(
                 count = conflicts.len(),
                 ?services,
-                "load balancers of this cluster kept whose services have a class that is not served here: add the class to \
-                 loadBalancerClasses, or delete the service"
+                "load balancers of this cluster kept whose services belong to another provider or controller by now: delete them in \
+                 the cloud, add the class to loadBalancerClasses, or delete the service"
             );
         }
     }

@@ -9,6 +9,7 @@ use pileus_cloud::{
 
 use super::plan::Step;
 use super::record::Record;
+use super::scope::ServiceScope;
 use super::targets::Targets;
 use super::work::Key;
 use crate::facts::service::ServiceFacts;
@@ -45,12 +46,12 @@ impl Batch<'_> {
     pub(super) fn known(
         &self,
         records: &HashMap<String, Record>,
-        classes: &[String],
+        scope: &ServiceScope,
         changed: &[Key],
     ) -> Vec<Service> {
         let changed: HashSet<&Key> = changed.iter().collect();
         let is_known = |(uid, record): &(&String, &Record)| {
-            let is_kept = record.is_wanted(classes) && record.cloud.may_exist();
+            let is_kept = record.is_wanted(scope) && record.cloud.may_exist();
             let is_valid = record.last_sent().problems.is_empty();
             is_kept && is_valid && !changed.contains(&Key::Service((*uid).clone()))
         };

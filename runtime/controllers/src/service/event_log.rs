@@ -11,6 +11,7 @@ use pileus_cloud::{Error as CloudError, ErrorKind, Notice, ServiceProgress};
 use super::plan::Step;
 use super::record::Record;
 use super::refusals::Member;
+use super::scope::ServiceScope;
 use super::targets::Targets;
 use super::work::{PendingEvent, Write};
 use crate::events::Reason;
@@ -75,16 +76,27 @@ impl EventLog {
 
     /// A list has ended. A deletion that another controller's finalizer blocks is reported from the second list on: until
     /// then that controller may be working on it.
-    pub(super) fn record_blocked_deletion(&mut self, record: &mut Record, classes: &[String]) {
-        let is_blocked = record.is_deletion_blocked(classes);
+    pub(super) fn record_blocked_deletion(&mut self, record: &mut Record, scope: &ServiceScope) {
+        // One of several providers reports it.
+        let is_blocked = scope.is_default && record.is_deletion_blocked(scope);
         let was_blocked = std::mem::replace(&mut record.reported.is_blocked, is_blocked);
         if !is_blocked || !was_blocked {
             return;
         }
-        let class = record.facts.service.class.as_deref().unwrap_or_default();
+        let (class, provider) = (record.facts.service.class.as_deref(), record.facts.marked_by());
+        let (owner, advice) = match provider {
+            Some(provider) => (
+                format!("provider {provider}"),
+                "if that provider does not run any more, delete its load balancer in its cloud by hand, and remove the finalizer",
+            ),
+            None => (
+                format!("the controller of class {}", class.unwrap_or_default()),
+                "if that class is served here, add it to loadBalancerClasses",
+            ),
+        };
         let note = format!(
-            "Error syncing load balancer: the deletion waits for the finalizer {FINALIZER_LOAD_BALANCER}, which the controller \
-             of class {class} has to remove; if that class is served here, add it to loadBalancerClasses"
+            "Error syncing load balancer: the deletion waits for the finalizer {FINALIZER_LOAD_BALANCER}, which \
+             {owner} has to remove; {advice}"
         );
         self.push(record, Reason::SyncLoadBalancerFailed, note);
     }
@@ -183,7 +195,7 @@ impl EventLog {
                 (SyncLoadBalancerFailed, "Error syncing load balancer: failed to delete load balancer")
             }
             Step::UpdateTargets => (UpdateLoadBalancerFailed, "Error updating load balancer with new hosts"),
-            Step::Write(Write::AddFinalizer) => (
+            Step::Write(Write::AddFinalizer(_)) => (
                 SyncLoadBalancerFailed,
                 "Error syncing load balancer: failed to add load balancer cleanup finalizer",
             ),
@@ -211,9 +223,8 @@ impl EventLog {
         self.push(record, Reason::SyncLoadBalancerFailed, note);
     }
 
-    /// A Service that wants a load balancer was observed. Each of its warnings is reported once while it applies.
-    pub(super) fn record_own_warnings(&mut self, record: &mut Record) {
-        let warnings = record.facts.warnings.clone();
+    /// A Service was observed. Each of the warnings about it is reported once while it applies.
+    pub(super) fn record_own_warnings(&mut self, record: &mut Record, warnings: Vec<String>) {
         for warning in warnings.iter().filter(|warning| !record.reported.own_warnings.contains(warning)) {
             self.push(record, Reason::LoadBalancerWarning, warning);
         }

@@ -20,6 +20,7 @@ use super::work::{Listing, ListingReport, Work, Write};
 use crate::api_server::patch_service;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
+use crate::model::PROVIDER;
 use crate::nodes::PatchTarget;
 use crate::scenarios::{StoredNode, merge};
 
@@ -76,7 +77,7 @@ pub(super) fn nodes(names: &[&str]) -> Vec<StoredNode> {
 
 pub(super) fn targets(nodes: &[StoredNode]) -> Targets {
     let facts: Vec<_> = nodes.iter().map(|node| Arc::new(node.facts())).collect();
-    Targets::of(&facts, &["simulated".to_owned()], &[])
+    Targets::of(&facts, PROVIDER, &[])
 }
 
 /// The names of the Nodes that take traffic.
@@ -121,12 +122,14 @@ impl Harness {
         let settings = Settings {
             cluster: Cluster { name: "kubernetes".to_owned(), uid: Some("cluster".to_owned()) },
             classes: vec!["ours".to_owned()],
+            is_default: true,
+            marks_services: false,
             audit_period: AUDIT,
             calls: 4,
         };
         let now = Instant::now();
         let mut harness = Self {
-            reconciler: Reconciler::new(requirements, &settings, now),
+            reconciler: Reconciler::new(requirements, PROVIDER, &settings, now),
             now,
             services: BTreeMap::new(),
             version: 1,

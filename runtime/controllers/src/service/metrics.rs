@@ -6,26 +6,26 @@ use std::time::Duration;
 use pileus_cloud::{Error, ErrorKind, ServiceAction, ServiceChange, ServiceProgress};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::apply::Outcomes;
 use super::work::{ListingReport, Summary};
+use crate::provider_metrics::{NoLabels, ProviderFamily};
 
 /// The metric families. Clones share their values.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    target_updates: Counter,
-    target_errors: Counter,
-    target_calls: Histogram,
-    target_latency: Histogram,
-    services: Family<StateLabel, Gauge>,
-    orphans: Family<OwnerLabel, Gauge>,
-    lists: Family<ResultLabel, Counter>,
-    changes: Family<ActionLabels, Counter>,
-    writes: Family<ActionLabels, Counter>,
+    target_updates: ProviderFamily<NoLabels, Counter>,
+    target_errors: ProviderFamily<NoLabels, Counter>,
+    target_calls: ProviderFamily<NoLabels, Histogram>,
+    target_latency: ProviderFamily<NoLabels, Histogram>,
+    services: ProviderFamily<StateLabel, Gauge>,
+    orphans: ProviderFamily<OwnerLabel, Gauge>,
+    lists: ProviderFamily<ResultLabel, Counter>,
+    changes: ProviderFamily<ActionLabels, Counter>,
+    writes: ProviderFamily<ActionLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,62 +53,90 @@ impl Metrics {
     /// Makes the families and registers them.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         // 1 s to 16,384 s, as upstream.
-        let upstream = || Histogram::new((0..15).map(|power| f64::from(1_u32 << power)));
+        let upstream =
+            || ProviderFamily::made_by(|| Histogram::new((0..15).map(|power| f64::from(1_u32 << power))));
         let metrics = Self {
-            target_updates: Counter::default(),
-            target_errors: Counter::default(),
+            target_updates: ProviderFamily::default(),
+            target_errors: ProviderFamily::default(),
             target_calls: upstream(),
             target_latency: upstream(),
-            services: Family::default(),
-            orphans: Family::default(),
-            lists: Family::default(),
-            changes: Family::default(),
-            writes: Family::default(),
+            services: ProviderFamily::default(),
+            orphans: ProviderFamily::default(),
+            lists: ProviderFamily::default(),
+            changes: ProviderFamily::default(),
+            writes: ProviderFamily::default(),
         };
         let prefix = registry.sub_registry_with_prefix("service_controller");
         prefix.register(
             "loadbalancer_sync",
             "Updates of only the Nodes behind a load balancer",
-            metrics.target_updates.clone(),
+            metrics.target_updates.family.clone(),
         );
         prefix.register(
             "nodesync_error",
             "Updates of only the Nodes behind a load balancer that failed",
-            metrics.target_errors.clone(),
+            metrics.target_errors.family.clone(),
         );
         prefix.register(
             "nodesync_latency_seconds",
             "Duration of provider calls that update the Nodes behind load balancers",
-            metrics.target_calls.clone(),
+            metrics.target_calls.family.clone(),
         );
         prefix.register(
             "update_loadbalancer_host_latency_seconds",
             "Duration of the provider call for each load balancer whose Nodes it updates",
-            metrics.target_latency.clone(),
+            metrics.target_latency.family.clone(),
         );
         let prefix = registry.sub_registry_with_prefix("pileus_service");
         prefix.register(
             "load_balancers",
             "Services by the state of their load balancers",
-            metrics.services.clone(),
+            metrics.services.family.clone(),
         );
         prefix.register(
             "orphans",
             "Load balancers without a matching Service at the last listing, by whether they are ours to remove",
-            metrics.orphans.clone(),
+            metrics.orphans.family.clone(),
         );
         prefix.register(
             "lists",
             "Listings of the load balancers of this cluster, by result",
-            metrics.lists.clone(),
+            metrics.lists.family.clone(),
         );
         prefix.register(
             "changes",
             "Changes of load balancers, by action and result",
-            metrics.changes.clone(),
+            metrics.changes.family.clone(),
         );
-        prefix.register("writes", "Writes to Services, by action and result", metrics.writes.clone());
+        prefix.register("writes", "Writes to Services, by action and result", metrics.writes.family.clone());
         metrics
+    }
+
+    /// The metrics of the provider of this name.
+    pub(crate) fn of_provider(&self, name: &str) -> Self {
+        Self {
+            target_updates: self.target_updates.of_provider(name),
+            target_errors: self.target_errors.of_provider(name),
+            target_calls: self.target_calls.of_provider(name),
+            target_latency: self.target_latency.of_provider(name),
+            services: self.services.of_provider(name),
+            orphans: self.orphans.of_provider(name),
+            lists: self.lists.of_provider(name),
+            changes: self.changes.of_provider(name),
+            writes: self.writes.of_provider(name),
+        }
+    }
+
+    /// Shows what is counted without labels, before there is anything to count.
+    pub(super) fn show(&self) {
+        drop((self.target_updates.metric(), self.target_errors.metric()));
+        drop((self.target_calls.metric(), self.target_latency.metric()));
+    }
+
+    /// Sets the gauges to 0.
+    pub(crate) fn reset_gauges(&self) {
+        self.set_summary(Summary::default());
+        self.set_orphans(&ListingReport::default());
     }
 
     /// Sets the gauges of Services.
@@ -116,7 +144,7 @@ impl Metrics {
         let Summary { wanted, settled, leaving } = summary;
         let waiting = wanted.saturating_sub(settled);
         for (state, count) in [("settled", settled), ("waiting", waiting), ("leaving", leaving)] {
-            self.services.get_or_create(&StateLabel { state }).set(number(count));
+            self.services.with(StateLabel { state }).set(number(count));
         }
     }
 
@@ -125,14 +153,14 @@ impl Metrics {
         for (owner, count) in
             [("ours", report.orphans), ("unknown", report.unattributed + report.class_conflicts)]
         {
-            self.orphans.get_or_create(&OwnerLabel { owner }).set(number(count));
+            self.orphans.with(OwnerLabel { owner }).set(number(count));
         }
     }
 
     /// Counts a listing.
     pub(super) fn count_list(&self, error: Option<&Error>) {
         let result = error.map_or("ok", |error| error.kind.as_str());
-        self.lists.get_or_create(&ResultLabel { result }).inc();
+        self.lists.with(ResultLabel { result }).inc();
     }
 
     /// Counts the changes of a call.
@@ -146,22 +174,22 @@ impl Metrics {
                 Ok(Some(Err(error))) | Err(error) => error.kind.as_str(),
                 Ok(None) => ErrorKind::Broken.as_str(),
             };
-            self.changes.get_or_create(&ActionLabels { action: name(action), result }).inc();
+            self.changes.with(ActionLabels { action: name(action), result }).inc();
             if matches!(action, ServiceAction::UpdateTargets(_)) {
                 let has_failed = !matches!(outcome, Ok(Some(Ok(_))));
-                self.target_updates.inc();
-                self.target_errors.inc_by(u64::from(has_failed));
-                self.target_latency.observe(took.as_secs_f64());
+                self.target_updates.metric().inc();
+                self.target_errors.metric().inc_by(u64::from(has_failed));
+                self.target_latency.metric().observe(took.as_secs_f64());
             }
         }
         if changes.iter().any(|change| matches!(change.action, ServiceAction::UpdateTargets(_))) {
-            self.target_calls.observe(took.as_secs_f64());
+            self.target_calls.metric().observe(took.as_secs_f64());
         }
     }
 
     /// Counts a write to a Service.
     pub(crate) fn count_write(&self, action: &'static str, result: &'static str) {
-        self.writes.get_or_create(&ActionLabels { action, result }).inc();
+        self.writes.with(ActionLabels { action, result }).inc();
     }
 }
 

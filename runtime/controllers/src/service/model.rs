@@ -3,7 +3,8 @@
 //!
 //! The watch lags and skips short-lived states. Writes and calls take effect at some moment between their start and their
 //! answer or later, answers get lost, operations take time and fail late. The cloud shows earlier states. The process is
-//! killed at any moment; the next one begins with a list that may be old, and perhaps with other classes.
+//! killed at any moment; the next one begins with a list that may be old, and perhaps with other classes
+//! and as another default.
 
 mod api;
 mod chance;
@@ -21,14 +22,15 @@ use pileus_cloud::{
 use tokio::time::Instant;
 
 use super::Settings;
-use super::ownership::{Demand, has_other_class};
+use super::ownership::Demand;
 use super::reconciler::Reconciler;
+use super::scope::ServiceScope;
 use super::targets::Targets;
 use super::work::{Call, Key, Listing, PendingEvent, Work, Write};
 use crate::error::Error;
 use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
-use crate::model::uid;
+use crate::model::{PROVIDER, uid};
 use api::{Api, CLASSES, News};
 use chance::Chance;
 use cloud::{CLUSTER, Cloud, DesiredSpec, name};
@@ -67,6 +69,7 @@ struct Simulation {
     nodes: BTreeSet<u64>,
     requirements: ServiceRequirements,
     settings: Settings,
+    scope: ServiceScope,
     reconciler: Reconciler,
     /// The objects of work in flight.
     in_flight: HashSet<Key>,
@@ -96,6 +99,8 @@ impl Simulation {
         let settings = Settings {
             cluster: Cluster { name: "kubernetes".to_owned(), uid: Some(CLUSTER.to_owned()) },
             classes: CLASSES.map(str::to_owned).to_vec(),
+            is_default: true,
+            marks_services: chance.percent(50),
             // With hardly any audits, no audit hides an error.
             audit_period: if chance.percent(50) { AUDIT } else { AUDIT * 10_000 },
             calls: 1 + usize::try_from(chance.below(4)).unwrap(),
@@ -107,7 +112,7 @@ impl Simulation {
         cloud.add("of no service", Some(CLUSTER), None);
         cloud.add("an orphan", Some(CLUSTER), Some(&uid("long gone")));
         let mut simulation = Self {
-            reconciler: Reconciler::new(requirements.clone(), &settings, now),
+            reconciler: Reconciler::new(requirements.clone(), PROVIDER, &settings, now),
             chance,
             faults: true,
             now,
@@ -117,6 +122,7 @@ impl Simulation {
             cloud,
             nodes: (0..2).collect(),
             requirements,
+            scope: ServiceScope::new(PROVIDER, &settings),
             settings,
             in_flight: HashSet::new(),
             calls: Vec::new(),
@@ -126,7 +132,7 @@ impl Simulation {
             events_sent: 0,
             focus: 0,
         };
-        simulation.api.serves(&simulation.settings.classes);
+        simulation.api.serves(&simulation.scope);
         simulation.target();
         simulation
     }
@@ -145,7 +151,7 @@ impl Simulation {
             Arc::new(node)
         };
         let nodes: Vec<_> = self.nodes.iter().map(node).collect();
-        Arc::new(Targets::of(&nodes, &["simulated".to_owned()], &[]))
+        Arc::new(Targets::of(&nodes, PROVIDER, &[]))
     }
 
     fn target(&mut self) {
@@ -173,8 +179,10 @@ impl Simulation {
         self.cloud.catches_up(self.now);
         let classes: &[&str] = if self.chance.percent(70) { &CLASSES } else { &[] };
         self.settings.classes = classes.iter().map(|class| (*class).to_owned()).collect();
-        self.api.serves(&self.settings.classes);
-        self.reconciler = Reconciler::new(self.requirements.clone(), &self.settings, self.now);
+        self.settings.is_default = self.chance.percent(80);
+        self.scope = ServiceScope::new(PROVIDER, &self.settings);
+        self.api.serves(&self.scope);
+        self.reconciler = Reconciler::new(self.requirements.clone(), PROVIDER, &self.settings, self.now);
         for facts in self.api.list(self.chance.below(8)) {
             self.deliver(News::Present(facts));
         }
@@ -204,7 +212,7 @@ impl Simulation {
     }
 
     fn see(&mut self, facts: &Arc<ServiceFacts>) {
-        self.seen.see(facts, &self.settings.classes, self.now);
+        self.seen.see(facts, &self.scope, self.now);
     }
 
     /// Lets a call take effect, each change by itself, and returns its outcomes.
@@ -298,7 +306,7 @@ impl Simulation {
                 self.in_flight.remove(&Key::Service(uid.clone()));
                 if let Ok(facts) = &result {
                     if matches!(write, Write::Finish | Write::Release) {
-                        self.seen.on_released(&uid, &self.settings.classes);
+                        self.seen.on_released(&uid, &self.scope);
                     }
                     self.see(facts);
                 }
@@ -403,9 +411,13 @@ impl Simulation {
                         wanted.contains(uid) || left.contains(uid),
                         "{write:?} to {uid}, which was never ours"
                     );
-                    let may_clean_up = self.seen.may_clean_up(uid, &self.settings.classes, self.now);
+                    let may_clean_up = self.seen.may_clean_up(uid, &self.scope, self.now);
                     let is_last = matches!(write, Write::Finish | Write::Release);
                     assert!(may_clean_up || !is_last, "{uid}: another controller may be working on it");
+                    assert!(
+                        !self.scope.is_marked_by_other(&facts),
+                        "{uid}: the finalizer is another provider's"
+                    );
                     self.after(50, Event::Write(facts, write));
                 }
                 Work::Call(call) => {
@@ -420,9 +432,9 @@ impl Simulation {
             }
         }
         // Problems of a Service, and finalizers that block its deletion, are reported repeatedly.
-        let classes = &self.settings.classes;
+        let scope = &self.scope;
         let is_news = |PendingEvent { facts, .. }: &PendingEvent| {
-            facts.problems.is_empty() && !has_other_class(facts, classes)
+            facts.problems.is_empty() && !scope.is_of_other(facts) && !scope.is_marked_by_other(facts)
         };
         self.events_sent += self.reconciler.take_events().iter().filter(|telling| is_news(telling)).count();
         let now = self.now;
@@ -452,7 +464,7 @@ impl Simulation {
                 self.ensured.insert(service.uid.clone(), key);
             }
             if let ServiceAction::Delete(pileus_cloud::Service { uid, .. }) = &change.action {
-                let may_clean_up = self.seen.may_clean_up(uid, &self.settings.classes, self.now);
+                let may_clean_up = self.seen.may_clean_up(uid, &self.scope, self.now);
                 assert!(may_clean_up, "{uid} may belong to another controller");
                 self.seen.on_leftover(uid, self.now);
             }
@@ -487,19 +499,20 @@ impl Simulation {
     ///
     /// With `is_final` a target that the cloud has refused for a while has been tried again, too.
     fn check(&mut self, is_audited: bool, is_final: bool) {
-        let (classes, all) = (&self.settings.classes, self.targets());
+        let (scope, all) = (&self.scope, self.targets());
         let mut expected: BTreeSet<_> =
             ["of another cluster", "of no cluster", "of no service"].map(str::to_owned).into();
         for facts in self.api.services.values() {
             let (uid, name) = (&facts.service.uid, name(&facts.service.uid));
-            if Demand::of(facts, classes) != Demand::Ours {
+            if Demand::of(facts, scope) != Demand::Ours {
                 // A Service that may belong to another controller is left alone, which may use the same finalizer. One that
                 // became ours a moment ago may not be cleaned up yet.
                 let earlier = self.now.checked_sub(Duration::from_mins(5)).unwrap_or(self.now);
-                let is_ours = self.seen.may_clean_up(uid, classes, earlier);
-                assert!(!is_ours || !facts.has_finalizer(), "{facts:?} keeps its finalizer");
+                let is_ours = self.seen.may_clean_up(uid, scope, earlier);
+                let is_marked = scope.is_marked_by_other(facts);
+                assert!(!is_ours || is_marked || !facts.has_finalizer(), "{facts:?} keeps its finalizer");
                 // A load balancer from before this process stays: its owner isn't known.
-                if has_other_class(facts, classes) && !facts.is_deleting && !self.seen.was_wanted(uid) {
+                if scope.is_of_other(facts) && !facts.is_deleting && !self.seen.was_wanted(uid) {
                     expected.extend(self.cloud.there.contains_key(&name).then_some(name));
                 }
                 continue;

@@ -2,8 +2,9 @@
 //!
 //! A finalizer proves nothing, since other controllers use the same one. Only these reasons make a load balancer ours to
 //! delete: the Service asked us for it while this process watched, this process has begun to delete it, or the cloud's own
-//! list names the Service's UID and our cluster's UID. That list never counts against a live Service of another class: the
-//! object may belong to that class's controller, or `loadBalancerClasses` may lack the class.
+//! list names the Service's UID and our cluster's UID. That list never counts against a live Service of another class or provider:
+//! the object may belong to that class's controller, `loadBalancerClasses` may lack the class, or the default may have moved to
+//! another provider, see `scope.rs`.
 //!
 //! The next state, by state and event. `us`, `other` and `nothing` say from which controller the Service asks for a load
 //! balancer at that moment (see [`Demand`]). `·` means that the state stays, `*` that the list counts: from then on the
@@ -20,36 +21,31 @@
 //! OursAndListed  │ Ours*  ·        Ours*       │ ·              Ours*        │ ·        │ Ours      │ Ours  Listed
 //! ```
 
+use super::scope::ServiceScope;
 use crate::facts::service::ServiceFacts;
 
-/// From which controller a Service asks for a load balancer.
+/// From which provider or controller a Service asks for a load balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Demand {
     /// From us.
     Ours,
-    /// From the controller of another class.
-    OtherClass,
+    /// From another provider, or from the controller of another class.
+    Other,
     /// From none: it has another type, is being deleted, or is gone.
     Nothing,
 }
 
 impl Demand {
     /// What a Service asks for that exists.
-    pub(super) fn of(facts: &ServiceFacts, classes: &[String]) -> Self {
+    pub(super) fn of(facts: &ServiceFacts, scope: &ServiceScope) -> Self {
         if !facts.is_load_balancer || facts.is_deleting {
             Self::Nothing
-        } else if has_other_class(facts, classes) {
-            Self::OtherClass
+        } else if scope.is_of_other(facts) {
+            Self::Other
         } else {
             Self::Ours
         }
     }
-}
-
-/// Whether a Service is of type LoadBalancer with the class of another controller.
-pub(super) fn has_other_class(facts: &ServiceFacts, classes: &[String]) -> bool {
-    let class = facts.service.class.as_ref();
-    facts.is_load_balancer && class.is_some_and(|class| !classes.contains(class))
 }
 
 /// Whose the load balancer of a Service is, as far as this process has seen.
@@ -85,34 +81,34 @@ pub(super) enum OwnershipEvent {
 impl Ownership {
     /// The state after an event: the table of this module, row by row.
     pub(super) const fn next(self, event: OwnershipEvent) -> Self {
-        use Demand::{Nothing, OtherClass};
+        use Demand::{Nothing, Other};
         use OwnershipEvent::{DeleteConfirmed, DeleteStarted, Listed, Observed, Released};
         match self {
             Self::Unclaimed => match event {
                 Observed(Demand::Ours) | Released(Demand::Ours) => Self::Ours,
-                Listed(OtherClass) => Self::Listed,
+                Listed(Other) => Self::Listed,
                 Listed(Demand::Ours | Nothing) | DeleteStarted => Self::Leftover,
                 Observed(_) | Released(_) | DeleteConfirmed => Self::Unclaimed,
             },
             Self::Listed => match event {
                 Observed(Demand::Ours) | Released(Demand::Ours) => Self::Ours,
                 Observed(Nothing) | Listed(Demand::Ours | Nothing) | DeleteConfirmed => Self::Leftover,
-                Observed(OtherClass) | Listed(OtherClass) | DeleteStarted | Released(_) => Self::Listed,
+                Observed(Other) | Listed(Other) | DeleteStarted | Released(_) => Self::Listed,
             },
             Self::Leftover => match event {
                 Observed(Demand::Ours) | Released(Demand::Ours) => Self::Ours,
-                Listed(OtherClass) => Self::Listed,
+                Listed(Other) => Self::Listed,
                 Released(_) => Self::Unclaimed,
                 Observed(_) | Listed(_) | DeleteStarted | DeleteConfirmed => Self::Leftover,
             },
             Self::Ours => match event {
-                Listed(OtherClass) => Self::OursAndListed,
-                Released(OtherClass | Nothing) => Self::Unclaimed,
+                Listed(Other) => Self::OursAndListed,
+                Released(Other | Nothing) => Self::Unclaimed,
                 Observed(_) | Listed(_) | DeleteStarted | DeleteConfirmed | Released(_) => Self::Ours,
             },
             Self::OursAndListed => match event {
-                Observed(OtherClass) | Listed(OtherClass) | DeleteStarted => Self::OursAndListed,
-                Released(OtherClass | Nothing) => Self::Listed,
+                Observed(Other) | Listed(Other) | DeleteStarted => Self::OursAndListed,
+                Released(Other | Nothing) => Self::Listed,
                 Observed(_) | Listed(_) | DeleteConfirmed | Released(_) => Self::Ours,
             },
         }
@@ -141,7 +137,7 @@ impl Ownership {
     pub(super) const fn may_delete(self, demand: Demand) -> bool {
         match self {
             Self::Ours | Self::OursAndListed => true,
-            Self::Leftover => !matches!(demand, Demand::OtherClass),
+            Self::Leftover => !matches!(demand, Demand::Other),
             Self::Unclaimed | Self::Listed => false,
         }
     }
@@ -152,7 +148,7 @@ mod tests {
     use super::*;
     use Ownership::{Leftover, Listed, Ours, OursAndListed, Unclaimed};
 
-    const DEMANDS: [Demand; 3] = [Demand::Ours, Demand::OtherClass, Demand::Nothing];
+    const DEMANDS: [Demand; 3] = [Demand::Ours, Demand::Other, Demand::Nothing];
 
     /// All events, in the order of the table's columns.
     fn events() -> Vec<OwnershipEvent> {
@@ -195,15 +191,15 @@ mod tests {
     fn a_list_counts_once_and_never_against_a_live_service_of_another_class() {
         for state in [Unclaimed, Listed, Leftover, Ours, OursAndListed] {
             for event in events() {
-                let is_other_class = matches!(
+                let is_of_other = matches!(
                     event,
-                    OwnershipEvent::Listed(Demand::OtherClass) | OwnershipEvent::Observed(Demand::OtherClass)
+                    OwnershipEvent::Listed(Demand::Other) | OwnershipEvent::Observed(Demand::Other)
                 );
                 let counts = state.counts_list(event);
-                assert!(!(counts && is_other_class), "{state:?}, {event:?}");
+                assert!(!(counts && is_of_other), "{state:?}, {event:?}");
                 assert!(!(counts && state.next(event).is_listed()), "{state:?}, {event:?}: once");
                 if matches!(event, OwnershipEvent::Observed(_)) {
-                    assert_eq!(counts, state.is_listed() && !is_other_class, "{state:?}, {event:?}");
+                    assert_eq!(counts, state.is_listed() && !is_of_other, "{state:?}, {event:?}");
                 }
             }
         }
@@ -224,18 +220,18 @@ mod tests {
 
     #[test]
     fn a_service_asks_us_the_controller_of_its_class_or_none() {
-        let classes = ["ours".to_owned()];
+        let scope = ServiceScope::of(&["ours"]);
         for (class, is_load_balancer, is_deleting, expected) in [
             (None, true, false, Demand::Ours),
             (Some("ours"), true, false, Demand::Ours),
-            (Some("other"), true, false, Demand::OtherClass),
+            (Some("other"), true, false, Demand::Other),
             (None, false, false, Demand::Nothing),
             (None, true, true, Demand::Nothing),
             (Some("other"), true, true, Demand::Nothing),
         ] {
             let mut facts = ServiceFacts { is_deleting, is_load_balancer, ..ServiceFacts::balanced("a") };
             facts.service.class = class.map(str::to_owned);
-            assert_eq!(Demand::of(&facts, &classes), expected, "{class:?} {is_load_balancer} {is_deleting}");
+            assert_eq!(Demand::of(&facts, &scope), expected, "{class:?} {is_load_balancer} {is_deleting}");
         }
     }
 }

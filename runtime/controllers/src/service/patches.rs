@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use super::work::Write;
 use crate::facts::service::ServiceFacts;
-use crate::well_known::FINALIZER_LOAD_BALANCER;
+use crate::well_known::{ANNOTATION_PROVIDER, FINALIZER_LOAD_BALANCER};
 
 impl Write {
     /// The write as a metric label.
     pub(super) const fn as_str(&self) -> &'static str {
         match self {
-            Self::AddFinalizer => "add_finalizer",
+            Self::AddFinalizer(_) => "add_finalizer",
             Self::SetStatus(_) => "set_status",
             Self::SetAnnotations(_) => "set_annotations",
             Self::Finish => "finish",
@@ -24,7 +24,7 @@ impl Write {
     /// Whether a Service shows the effect of the write.
     pub(super) fn shows(&self, facts: &ServiceFacts) -> bool {
         match self {
-            Self::AddFinalizer => facts.has_finalizer(),
+            Self::AddFinalizer(mark) => facts.has_finalizer() && (mark.is_none() || facts.mark == *mark),
             Self::SetStatus(ingress) => facts.service.status == *ingress,
             Self::SetAnnotations(annotations) => {
                 annotations.iter().all(|(key, value)| facts.written_annotations.get(key) == value.as_ref())
@@ -38,15 +38,22 @@ impl Write {
     pub(super) fn patch(&self, facts: &ServiceFacts) -> Value {
         let mut metadata = Map::from_iter([("uid".to_owned(), json!(facts.service.uid))]);
         match self {
-            Self::AddFinalizer => {
+            Self::AddFinalizer(mark) => {
                 let others = facts.finalizers.iter().map(String::as_str);
+                let others = others.filter(|other| *other != FINALIZER_LOAD_BALANCER);
                 let order: Vec<_> = others.chain([FINALIZER_LOAD_BALANCER]).collect();
                 metadata.insert("$setElementOrder/finalizers".to_owned(), json!(order));
                 metadata.insert("finalizers".to_owned(), json!([FINALIZER_LOAD_BALANCER]));
+                if mark.is_some() {
+                    metadata.insert("annotations".to_owned(), json!({ANNOTATION_PROVIDER: mark}));
+                }
             }
             Self::Finish | Self::Release => {
                 let removed = json!([FINALIZER_LOAD_BALANCER]);
                 metadata.insert("$deleteFromPrimitiveList/finalizers".to_owned(), removed);
+                if facts.mark.is_some() {
+                    metadata.insert("annotations".to_owned(), json!({ANNOTATION_PROVIDER: null}));
+                }
             }
             Self::SetAnnotations(annotations) => {
                 let annotations: Map<_, _> =
@@ -56,7 +63,7 @@ impl Write {
             Self::SetStatus(_) => {}
         }
         match self {
-            Self::AddFinalizer | Self::Release | Self::SetAnnotations(_) => json!({"metadata": metadata}),
+            Self::AddFinalizer(_) | Self::Release | Self::SetAnnotations(_) => json!({"metadata": metadata}),
             Self::Finish => json!({"metadata": metadata, "status": status(&[])}),
             Self::SetStatus(ingress) => json!({"metadata": metadata, "status": status(ingress)}),
         }
@@ -116,7 +123,7 @@ mod tests {
         let ours = "service.kubernetes.io/load-balancer-cleanup";
         let order = json!(["x/y", ours]);
         let metadata = json!({"uid": "u", "finalizers": [ours], "$setElementOrder/finalizers": order});
-        assert_eq!(Write::AddFinalizer.patch(&facts(&["x/y"])), json!({"metadata": metadata}));
+        assert_eq!(Write::AddFinalizer(None).patch(&facts(&["x/y"])), json!({"metadata": metadata}));
         let metadata = json!({"uid": "u", "$deleteFromPrimitiveList/finalizers": [ours]});
         assert_eq!(Write::Release.patch(&facts(&["x/y", ours])), json!({"metadata": metadata}));
         let status = json!({"loadBalancer": {"ingress": null}});
@@ -124,6 +131,28 @@ mod tests {
             Write::Finish.patch(&facts(&["x/y", ours])),
             json!({"metadata": metadata, "status": status})
         );
+    }
+
+    #[test]
+    fn the_mark_comes_and_goes_with_the_finalizer() {
+        let marked = |mark: Option<&str>, finalizers: &[&str]| ServiceFacts {
+            mark: mark.map(str::to_owned),
+            ..facts(finalizers)
+        };
+        let write = Write::AddFinalizer(Some("a".to_owned()));
+        for (mark, finalizers) in [(None, &[][..]), (Some("b"), &[]), (None, &[FINALIZER_LOAD_BALANCER])] {
+            let before = marked(mark, finalizers);
+            let patch = write.patch(&before);
+            assert_eq!(patch["metadata"]["annotations"], json!({"pileus.dev/provider": "a"}), "{before:?}");
+            assert_eq!(patch["metadata"]["$setElementOrder/finalizers"], json!([FINALIZER_LOAD_BALANCER]));
+            assert!(!write.shows(&before) && !write.shows(&marked(Some("a"), &[])), "{before:?}");
+        }
+        assert!(write.shows(&marked(Some("a"), &[FINALIZER_LOAD_BALANCER])));
+        for write in [Write::Release, Write::Finish] {
+            let patch = |mark| write.patch(&marked(mark, &[FINALIZER_LOAD_BALANCER]));
+            assert_eq!(patch(Some("a"))["metadata"]["annotations"], json!({"pileus.dev/provider": null}));
+            assert_eq!(patch(None)["metadata"].get("annotations"), None);
+        }
     }
 
     #[test]
@@ -179,7 +208,7 @@ mod tests {
             facts
         };
         for (write, states) in [
-            (Write::AddFinalizer, [false, false, true, true]),
+            (Write::AddFinalizer(None), [false, false, true, true]),
             (Write::SetStatus(ingress()), [false, true, false, true]),
             (Write::Finish, [true, false, false, false]),
             (Write::Release, [true, true, false, false]),

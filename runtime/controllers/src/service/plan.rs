@@ -2,7 +2,8 @@
 //!
 //! The order for a Service that wants a load balancer of ours:
 //!
-//! 1. Add the finalizer, before anything is made: from then on the Service can't vanish before its load balancer is deleted.
+//! 1. Add the finalizer, before anything is made: from then on the Service can't vanish before its load balancer is deleted,
+//!    and where several providers may run it bears the name of the one that made it.
 //! 2. Report what is wrong with it, and stop there; or wait for a deleted Service of the same name.
 //! 3. Write what the provider has reported of late: annotations, and the ingress that works while the change goes on.
 //! 4. Ensure the load balancer, unless the cloud has confirmed just this.
@@ -22,14 +23,15 @@ use pileus_cloud::Service;
 
 use super::cloud_state::{Belief, Doubt};
 use super::record::Record;
+use super::scope::ServiceScope;
 use super::work::Write;
 use crate::facts::service::ServiceFacts;
 
 /// What else a plan depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlanContext<'a> {
-    /// The load balancer classes that are ours, besides no class.
-    pub(super) classes: &'a [String],
+    /// Which Services are ours.
+    pub(super) scope: &'a ServiceScope,
     /// The digest of the present targets; none while they aren't known, and then no call is made.
     pub(super) targets: Option<u64>,
     /// Whether a deleted Service of the same name isn't cleaned up yet.
@@ -72,7 +74,7 @@ impl Step {
 
 /// The next step.
 pub(super) fn plan(record: &Record, context: PlanContext<'_>) -> Step {
-    let step = if record.is_wanted(context.classes) {
+    let step = if record.is_wanted(context.scope) {
         plan_wanted(record, context)
     } else {
         plan_unwanted(record, context)
@@ -100,8 +102,9 @@ fn plan_wanted(record: &Record, context: PlanContext<'_>) -> Step {
     let facts = &record.facts;
     let is_valid = facts.problems.is_empty();
     // An invalid Service gets no load balancer, and so needs no finalizer, unless it has one from before.
-    if !facts.has_finalizer() && (is_valid || record.cloud.may_exist()) {
-        return Step::Write(Write::AddFinalizer);
+    let lacks_finalizer = !facts.has_finalizer() || context.scope.lacks_mark(facts);
+    if lacks_finalizer && (is_valid || record.cloud.may_exist()) {
+        return Step::Write(Write::AddFinalizer(context.scope.mark_for(facts)));
     }
     if !is_valid {
         return if record.reported.is_invalid { Step::Idle } else { Step::ReportInvalid };
@@ -135,29 +138,33 @@ fn plan_wanted(record: &Record, context: PlanContext<'_>) -> Step {
 /// The next step of a Service that doesn't want a load balancer of ours, or not any more.
 fn plan_unwanted(record: &Record, context: PlanContext<'_>) -> Step {
     let Record { facts, is_present, .. } = record;
-    let was_other_class = record.other_class_since.is_some();
+    let was_of_other = record.other_since.is_some();
+    let is_marked_by_other = context.scope.is_marked_by_other(facts);
     // The finalizer of a Service with another class is for that class's controller to remove. After a change of type it
-    // counts as ours, once that controller had its time: see [`Record::not_before`].
+    // counts as ours, once that controller had its time: see [`Record::not_before`]. With another provider's mark it never
+    // does.
     let is_left_behind = facts.has_finalizer()
-        && if was_other_class {
+        && !is_marked_by_other
+        && if was_of_other {
             *is_present && !facts.is_load_balancer
         } else {
             facts.is_deleting || !facts.is_load_balancer
         };
     // The Service may change back, and then what is known about it counts.
     let is_remembered =
-        *is_present && (was_other_class || record.ownership.is_ours() || record.cloud.has_recent_intents());
+        *is_present && (was_of_other || record.ownership.is_ours() || record.cloud.has_recent_intents());
     let idle = if is_remembered { Step::Idle } else { Step::Forget };
-    if !record.may_delete(context.classes) && !is_left_behind {
+    if !record.may_delete(context.scope) && !is_left_behind {
         return idle;
     }
     if record.cloud.may_exist() {
         return Step::Delete;
     }
     // The controller of another class may have written the status by now.
-    let is_status_ours = !was_other_class || record.cloud.is_last_status(&facts.service.status);
+    let is_status_ours = !was_of_other || record.cloud.is_last_status(&facts.service.status);
     match (is_present, facts.has_finalizer(), is_status_ours) {
         (false, ..) => Step::Forget,
+        _ if is_marked_by_other => idle,
         (true, true, true) => Step::Write(Write::Finish),
         (true, true, false) => Step::Write(Write::Release),
         (true, false, true) if !facts.service.status.is_empty() => Step::Write(Write::Finish),

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::Settings;
 use super::ownership::Demand;
 use super::reconciler::Reconciler;
+use super::scope::ServiceScope;
 use super::targets::Targets;
 use super::work::{Call, Listing, ListingReport, Work, Write};
 use crate::facts::node::NodeFacts;
@@ -34,12 +35,14 @@ const POSTPONED: Duration = Duration::from_hours(1);
 pub struct Inputs<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
-    /// The load balancer classes that are ours, besides no class.
+    /// The load balancer classes that are served.
     pub classes: &'a [String],
+    /// Whether Services without a class are served.
+    pub is_default: bool,
     /// What the provider asks to be told about Services, and how calls may be made.
     pub requirements: &'a ServiceRequirements,
-    /// The provider's own schemes of provider IDs.
-    pub schemes: &'a [String],
+    /// The name of the provider.
+    pub provider: &'a str,
     /// The keys of the Node labels that the provider reads.
     pub node_labels: &'a [String],
     /// The Nodes.
@@ -64,8 +67,8 @@ pub struct Preview {
     pub refused: Vec<(String, String)>,
     /// The cloud's names of objects that name no cluster or no Service for certain. They stay.
     pub unattributed: Vec<String>,
-    /// Live Services of another class for which the cloud has something of this cluster, as `namespace/name`, and their
-    /// classes. It stays.
+    /// Live Services of another provider or controller for which the cloud has something of this cluster, as `namespace/name`,
+    /// and whose they are, in words. It stays.
     pub class_conflicts: Vec<(String, String)>,
 }
 
@@ -107,14 +110,15 @@ pub enum Reason {
 
 /// Collects all that the reconciler of a new leader asks for.
 pub fn preview(inputs: &Inputs<'_>, now: Instant) -> Preview {
-    let targets = Arc::new(Targets::of(inputs.nodes, inputs.schemes, inputs.node_labels));
+    let targets = Arc::new(Targets::of(inputs.nodes, inputs.provider, inputs.node_labels));
     let table = targets.table().to_vec();
-    let (changes, report) = collect(inputs, targets, now);
+    let settings = settings(inputs);
+    let scope = ServiceScope::new(inputs.provider, &settings);
+    let (changes, report) = collect(inputs, &settings, targets, now);
     let facts: HashMap<&str, &ServiceFacts> =
         inputs.services.iter().map(|facts| (&*facts.service.uid, &**facts)).collect();
-    let is_refused = |facts: &&Arc<ServiceFacts>| {
-        Demand::of(facts, inputs.classes) == Demand::Ours && !facts.problems.is_empty()
-    };
+    let is_refused =
+        |facts: &&Arc<ServiceFacts>| Demand::of(facts, &scope) == Demand::Ours && !facts.problems.is_empty();
     let refused = inputs.services.iter().filter(is_refused);
     let mut changes: Vec<_> = changes.into_iter().map(|change| explain(change, &facts)).collect();
     // In an order that two previews can be compared in; the reconciler's is by priority and UID.
@@ -128,21 +132,32 @@ pub fn preview(inputs: &Inputs<'_>, now: Instant) -> Preview {
     }
 }
 
+/// The settings of the controller that is previewed. Marks are no changes in the cloud.
+fn settings(inputs: &Inputs<'_>) -> Settings {
+    Settings {
+        cluster: inputs.cluster.clone(),
+        classes: inputs.classes.to_vec(),
+        is_default: inputs.is_default,
+        marks_services: false,
+        audit_period: POSTPONED,
+        calls: 1,
+    }
+}
+
 /// The changes that the reconciler asks for within the horizon, and what the list shows.
-fn collect(inputs: &Inputs<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<ServiceChange>, ListingReport) {
+fn collect(
+    inputs: &Inputs<'_>,
+    settings: &Settings,
+    targets: Arc<Targets>,
+    now: Instant,
+) -> (Vec<ServiceChange>, ListingReport) {
     // In as few calls as possible; the caller divides them by the provider's own limits.
     let requirements = ServiceRequirements {
         largest_batch: usize::MAX,
         allows_concurrent_calls: false,
         ..inputs.requirements.clone()
     };
-    let settings = Settings {
-        cluster: inputs.cluster.clone(),
-        classes: inputs.classes.to_vec(),
-        audit_period: POSTPONED,
-        calls: 1,
-    };
-    let mut reconciler = Reconciler::new(requirements, &settings, now);
+    let mut reconciler = Reconciler::new(requirements, inputs.provider, settings, now);
     for facts in inputs.services.iter().filter(|facts| facts.is_load_balancer || facts.has_finalizer()) {
         reconciler.observe(facts, now);
     }
@@ -171,8 +186,9 @@ fn collect(inputs: &Inputs<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<Ser
 
 /// Lets a write succeed. Only an added finalizer leads to a change in the cloud.
 fn pretend_written(reconciler: &mut Reconciler, facts: &Arc<ServiceFacts>, write: &Write, now: Instant) {
-    if *write == Write::AddFinalizer {
+    if let Write::AddFinalizer(mark) = write {
         let mut written = ServiceFacts::clone(facts);
+        written.mark = mark.clone().or(written.mark);
         written.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
         reconciler.on_write_result(&facts.service.uid, Ok(&Arc::new(written)), now, 0.0);
     }
@@ -267,8 +283,9 @@ mod tests {
         let inputs = Inputs {
             cluster: &cluster(),
             classes: &["ours".to_owned()],
+            is_default: true,
             requirements: &ServiceRequirements::default(),
-            schemes: &["sim".to_owned()],
+            provider: crate::model::PROVIDER,
             node_labels: &[],
             nodes: &[node],
             services,
@@ -364,7 +381,7 @@ mod tests {
             (changes, preview.unattributed),
             (expected.map(str::to_owned).to_vec(), vec!["lb-unattributed".to_owned()])
         );
-        assert_eq!(preview.class_conflicts, [("default/theirs".to_owned(), "theirs".to_owned())]);
+        assert_eq!(preview.class_conflicts, [("default/theirs".to_owned(), "class theirs".to_owned())]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::orphans::Orphans;
 use super::plan::{PlanContext, Step, is_same_spec, plan};
 use super::record::Record;
 use super::refusals::Refusals;
+use super::scope::ServiceScope;
 use super::targets::Targets;
 use super::work::{Key, PendingEvent, Summary, Work};
 use super::work_queue::{CallLimits, Priority, WorkQueue};
@@ -29,7 +30,7 @@ use crate::facts::service::ServiceFacts;
 #[derive(Debug)]
 pub(super) struct Reconciler {
     requirements: ServiceRequirements,
-    classes: Vec<String>,
+    scope: ServiceScope,
     audit_period: Duration,
     /// By UID.
     records: HashMap<String, Record>,
@@ -48,15 +49,20 @@ pub(super) struct Reconciler {
 }
 
 impl Reconciler {
-    /// Knows no Services yet. It asks for a list of what the cloud has at once, but for no other call before it has observed
-    /// targets.
-    pub(super) fn new(requirements: ServiceRequirements, settings: &Settings, now: Instant) -> Self {
+    /// That of the provider of this name. Knows no Services yet. It asks for a list of what the cloud has at once, but for
+    /// no other call before it has observed targets.
+    pub(super) fn new(
+        requirements: ServiceRequirements,
+        provider: &str,
+        settings: &Settings,
+        now: Instant,
+    ) -> Self {
         let concurrency = requirements.allows_concurrent_calls.then_some(settings.calls.max(1));
         let queue =
             WorkQueue::new(CallLimits { max_changes: requirements.largest_batch.max(1), concurrency });
         Self {
             requirements,
-            classes: settings.classes.clone(),
+            scope: ServiceScope::new(provider, settings),
             audit_period: settings.audit_period,
             records: HashMap::new(),
             names: HashMap::new(),
@@ -81,10 +87,10 @@ impl Reconciler {
                 if !is_same_spec(&record.facts, facts) {
                     self.refusals.on_spec_changed(self.queue.subject(uid));
                 }
-                record.observe(facts, &self.classes, now);
+                record.observe(facts, &self.scope, now);
             }
             None => {
-                let mut record = Record::new(facts, &self.classes, self.orphans.is_expected(uid), now);
+                let mut record = Record::new(facts, &self.scope, self.orphans.is_expected(uid), now);
                 if !self.orphans.has_listed {
                     record.cloud.mark_unknown();
                 }
@@ -92,8 +98,13 @@ impl Reconciler {
                 self.names.entry(facts.key()).or_default().insert(uid.clone());
             }
         }
-        if let Some(record) = self.records.get_mut(uid).filter(|record| record.is_wanted(&self.classes)) {
-            self.event_log.record_own_warnings(record);
+        if let Some(record) = self.records.get_mut(uid).filter(|record| !record.facts.is_deleting) {
+            let warnings = match self.scope.warning(&record.facts) {
+                Some(warning) => vec![warning],
+                None if record.is_wanted(&self.scope) => record.facts.warnings.clone(),
+                None => Vec::new(),
+            };
+            self.event_log.record_own_warnings(record, warnings);
         }
         self.replan(uid, now);
     }
@@ -164,7 +175,7 @@ impl Reconciler {
     pub(super) fn summary(&self) -> Summary {
         let mut summary = Summary::default();
         for record in self.records.values() {
-            let is_wanted = record.is_wanted(&self.classes);
+            let is_wanted = record.is_wanted(&self.scope);
             let is_believed = matches!(record.step, Step::Idle | Step::Ensure { is_audit: true })
                 && record.facts.problems.is_empty();
             summary.wanted += usize::from(is_wanted);
@@ -183,7 +194,7 @@ impl Reconciler {
         let uids = self.names.get(name).into_iter().flatten().filter(|uid| *uid != kept);
         for uid in uids.cloned().collect::<Vec<_>>() {
             if let Some(record) = self.records.get_mut(&uid) {
-                record.observe_gone(&self.classes, now);
+                record.observe_gone(&self.scope, now);
                 self.replan(&uid, now);
             }
         }
@@ -207,7 +218,7 @@ impl Reconciler {
         let subject = self.queue.subject(uid);
         let targets = self.targets.as_ref();
         let targets = targets.map(|all| self.refusals.targets(subject, all).selection(&record.facts).digest);
-        let step = plan(record, PlanContext { classes: &self.classes, targets, is_name_taken });
+        let step = plan(record, PlanContext { scope: &self.scope, targets, is_name_taken });
         self.writes.remove(uid);
         self.queue.remove(&Key::Service(uid.to_owned()));
         if step == Step::Forget {
@@ -234,7 +245,7 @@ impl Reconciler {
             record.write_attempt.ready_at
         };
         record.step = step;
-        let ready_at = record.not_before(&self.classes).map_or(ready_at, |at| at.max(ready_at));
+        let ready_at = record.not_before(&self.scope).map_or(ready_at, |at| at.max(ready_at));
         match &record.step {
             Step::Write(_) => drop(self.writes.insert(uid.to_owned(), ready_at)),
             Step::ReportInvalid => {

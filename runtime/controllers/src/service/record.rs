@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use super::attempt::Attempt;
 use super::cloud_state::{CloudState, as_stored};
 use super::event_log::{Reported, TaskReports};
-use super::ownership::{Demand, Ownership, OwnershipEvent, has_other_class};
+use super::ownership::{Demand, Ownership, OwnershipEvent};
 use super::plan::{Step, is_same_spec};
+use super::scope::ServiceScope;
 use super::targets::Targets;
 use super::work::Write;
 use super::write_backoff::{InterimWrites, WriteBackoff};
@@ -27,7 +28,7 @@ pub(super) struct Record {
     pub(super) ownership: Ownership,
     /// Where its last class as a LoadBalancer was another controller's: when it was last seen with that class, or seen to
     /// change its type.
-    pub(super) other_class_since: Option<Instant>,
+    pub(super) other_since: Option<Instant>,
     /// What the cloud is believed to have.
     pub(super) cloud: CloudState,
     /// The step that is due or in flight.
@@ -53,12 +54,17 @@ const GRACE_PERIOD: Duration = Duration::from_mins(30);
 impl Record {
     /// That of a Service which this process observes for the first time. `is_listed` says that the cloud's list has named
     /// it.
-    pub(super) fn new(facts: &Arc<ServiceFacts>, classes: &[String], is_listed: bool, now: Instant) -> Self {
+    pub(super) fn new(
+        facts: &Arc<ServiceFacts>,
+        scope: &ServiceScope,
+        is_listed: bool,
+        now: Instant,
+    ) -> Self {
         let mut record = Self {
             facts: Arc::clone(facts),
             is_present: true,
             ownership: Ownership::Unclaimed,
-            other_class_since: None,
+            other_since: None,
             cloud: CloudState::new(facts, is_listed, now),
             step: Step::Idle,
             attempt: Attempt::new(now),
@@ -68,27 +74,27 @@ impl Record {
             writes: WriteBackoff::default(),
             interim_writes: InterimWrites::default(),
         };
-        record.note_class(classes, now);
-        record.apply(OwnershipEvent::Observed(record.demand(classes)));
+        record.note_class(scope, now);
+        record.apply(OwnershipEvent::Observed(record.demand(scope)));
         if is_listed {
-            record.apply(OwnershipEvent::Listed(record.demand(classes)));
+            record.apply(OwnershipEvent::Listed(record.demand(scope)));
         }
         record
     }
 
     /// From which controller it asks for a load balancer now.
-    pub(super) fn demand(&self, classes: &[String]) -> Demand {
-        if self.is_present { Demand::of(&self.facts, classes) } else { Demand::Nothing }
+    pub(super) fn demand(&self, scope: &ServiceScope) -> Demand {
+        if self.is_present { Demand::of(&self.facts, scope) } else { Demand::Nothing }
     }
 
     /// Whether it wants a load balancer of ours.
-    pub(super) fn is_wanted(&self, classes: &[String]) -> bool {
-        self.demand(classes) == Demand::Ours
+    pub(super) fn is_wanted(&self, scope: &ServiceScope) -> bool {
+        self.demand(scope) == Demand::Ours
     }
 
     /// Whether what the cloud has for it is ours to delete now.
-    pub(super) fn may_delete(&self, classes: &[String]) -> bool {
-        self.ownership.may_delete(self.demand(classes))
+    pub(super) fn may_delete(&self, scope: &ServiceScope) -> bool {
+        self.ownership.may_delete(self.demand(scope))
     }
 
     /// Whether the cloud's list names it as ours although it is a live Service of another class. Its load balancer stays.
@@ -102,10 +108,10 @@ impl Record {
 
     /// Whether its deletion waits for another controller to remove a finalizer that looks like ours: its class is another
     /// one, and the cloud has nothing of ours for it.
-    pub(super) fn is_deletion_blocked(&self, classes: &[String]) -> bool {
+    pub(super) fn is_deletion_blocked(&self, scope: &ServiceScope) -> bool {
         let facts = &self.facts;
-        let is_other_class = self.is_present && has_other_class(facts, classes);
-        is_other_class && facts.is_deleting && facts.has_finalizer() && !self.may_delete(classes)
+        let is_of_other = self.is_present && scope.is_of_other(facts);
+        is_of_other && facts.is_deleting && facts.has_finalizer() && !self.may_delete(scope)
     }
 
     /// Whether work on it is in flight.
@@ -124,10 +130,10 @@ impl Record {
     }
 
     /// When the present step may be taken at the earliest, apart from the attempt's own delay.
-    pub(super) fn not_before(&self, classes: &[String]) -> Option<Instant> {
+    pub(super) fn not_before(&self, scope: &ServiceScope) -> Option<Instant> {
         let grace_period_ends = match &self.step {
-            Step::Delete | Step::Write(Write::Finish | Write::Release) if !self.may_delete(classes) => {
-                self.other_class_since.map(|since| since + GRACE_PERIOD)
+            Step::Delete | Step::Write(Write::Finish | Write::Release) if !self.may_delete(scope) => {
+                self.other_since.map(|since| since + GRACE_PERIOD)
             }
             _ => None,
         };
@@ -140,11 +146,11 @@ impl Record {
     }
 
     /// It was observed to be so.
-    pub(super) fn observe(&mut self, facts: &Arc<ServiceFacts>, classes: &[String], now: Instant) {
-        let was_wanted = self.is_wanted(classes);
+    pub(super) fn observe(&mut self, facts: &Arc<ServiceFacts>, scope: &ServiceScope, now: Instant) {
+        let was_wanted = self.is_wanted(scope);
         let before = std::mem::replace(&mut self.facts, Arc::clone(facts));
         self.is_present = true;
-        let is_wanted = self.is_wanted(classes);
+        let is_wanted = self.is_wanted(scope);
         let has_new_spec = !is_same_spec(&before, facts);
         let has_other_problems = before.problems != facts.problems;
         // The leader before this process may have added our finalizer after this process had read the Service, and then
@@ -162,16 +168,16 @@ impl Record {
             self.restart_task(now);
         }
         if before.is_load_balancer {
-            self.other_class_since = self.other_class_since.map(|_| now);
+            self.other_since = self.other_since.map(|_| now);
         }
         self.due_writes.retain(|write| !write.shows(facts));
-        self.note_class(classes, now);
-        self.apply(OwnershipEvent::Observed(self.demand(classes)));
+        self.note_class(scope, now);
+        self.apply(OwnershipEvent::Observed(self.demand(scope)));
     }
 
     /// It was observed to be gone.
-    pub(super) fn observe_gone(&mut self, classes: &[String], now: Instant) {
-        let was_wanted = self.is_wanted(classes);
+    pub(super) fn observe_gone(&mut self, scope: &ServiceScope, now: Instant) {
+        let was_wanted = self.is_wanted(scope);
         self.is_present = false;
         if was_wanted {
             self.restart_task(now);
@@ -180,9 +186,9 @@ impl Record {
     }
 
     /// The cloud's list names it, with our cluster's UID. Returns whether no earlier list did.
-    pub(super) fn on_listed(&mut self, classes: &[String]) -> bool {
+    pub(super) fn on_listed(&mut self, scope: &ServiceScope) -> bool {
         let is_news = !self.ownership.is_listed();
-        self.apply(OwnershipEvent::Listed(self.demand(classes)));
+        self.apply(OwnershipEvent::Listed(self.demand(scope)));
         is_news
     }
 
@@ -253,9 +259,9 @@ impl Record {
     }
 
     /// This was written. Without our finalizer the Service isn't ours any more, unless it is wanted again by now.
-    pub(super) fn on_written(&mut self, write: Write, classes: &[String], now: Instant) {
+    pub(super) fn on_written(&mut self, write: Write, scope: &ServiceScope, now: Instant) {
         if matches!(write, Write::Finish | Write::Release) {
-            self.apply(OwnershipEvent::Released(self.demand(classes)));
+            self.apply(OwnershipEvent::Released(self.demand(scope)));
         }
         self.due_writes.retain(|due| *due != write);
         self.writes.on_written(write, now);
@@ -275,9 +281,9 @@ impl Record {
         self.reported.restart_task();
     }
 
-    fn note_class(&mut self, classes: &[String], now: Instant) {
+    fn note_class(&mut self, scope: &ServiceScope, now: Instant) {
         if self.facts.is_load_balancer {
-            self.other_class_since = has_other_class(&self.facts, classes).then_some(now);
+            self.other_since = scope.is_of_other(&self.facts).then_some(now);
         }
     }
 

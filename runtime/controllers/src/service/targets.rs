@@ -46,20 +46,20 @@ pub(super) struct Selection {
 }
 
 impl Targets {
-    /// The targets among these Nodes, for a provider with these schemes of provider IDs that reads labels with these keys.
-    pub(super) fn of(nodes: &[Arc<NodeFacts>], schemes: &[String], label_keys: &[String]) -> Self {
-        Self::of_confirmed(nodes, HashSet::new(), schemes, label_keys)
+    /// The targets among these Nodes, for the provider of this name, which reads labels with these keys.
+    pub(super) fn of(nodes: &[Arc<NodeFacts>], provider: &str, label_keys: &[String]) -> Self {
+        Self::of_confirmed(nodes, HashSet::new(), provider, label_keys)
     }
 
     /// The same without the Nodes of these UIDs, whose instances the cloud hasn't confirmed.
     pub(super) fn of_confirmed(
         nodes: &[Arc<NodeFacts>],
         unconfirmed: HashSet<String>,
-        schemes: &[String],
+        provider: &str,
         label_keys: &[String],
     ) -> Self {
         let confirmed = nodes.iter().filter(|node| !unconfirmed.contains(&node.uid));
-        let target = |node: &Arc<NodeFacts>| Some((target(node, schemes, label_keys)?, Arc::clone(node)));
+        let target = |node: &Arc<NodeFacts>| Some((target(node, provider, label_keys)?, Arc::clone(node)));
         let targets = Self::from(confirmed.filter_map(target).collect());
         Self { unconfirmed, ..targets }
     }
@@ -87,11 +87,11 @@ impl Targets {
     }
 
     /// Whether a change of a Node changes the targets of a Service. Most changes, such as heartbeats, don't.
-    pub(super) fn are_changed_by(&self, change: &Change, schemes: &[String], label_keys: &[String]) -> bool {
+    pub(super) fn are_changed_by(&self, change: &Change, provider: &str, label_keys: &[String]) -> bool {
         let (name, now) = match change {
             Change::Present(node) if self.unconfirmed.contains(&node.uid) => (&node.name, None),
             Change::Present(node) => {
-                (&node.name, target(node, schemes, label_keys).map(|target| (target, &node.labels)))
+                (&node.name, target(node, provider, label_keys).map(|target| (target, &node.labels)))
             }
             Change::Gone(name) => (name, None),
         };
@@ -177,10 +177,14 @@ fn digest<'a>(targets: impl IntoIterator<Item = &'a Target>) -> u64 {
     hasher.finish()
 }
 
-fn target(node: &NodeFacts, schemes: &[String], label_keys: &[String]) -> Option<Target> {
+fn target(node: &NodeFacts, provider: &str, label_keys: &[String]) -> Option<Target> {
     let provider_id = node.provider_id.clone()?;
-    let is_served = schemes.iter().any(|scheme| scheme == provider_id.scheme());
-    if !is_served || node.twin.is_some() || node.is_deleting || node.is_excluded() || node.is_leaving() {
+    if !node.belongs_to(provider)
+        || node.twin.is_some()
+        || node.is_deleting
+        || node.is_excluded()
+        || node.is_leaving()
+    {
         return None;
     }
     Some(Target {
@@ -198,6 +202,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::model::PROVIDER;
     use crate::scenarios::StoredNode;
     use crate::well_known::LABEL_EXCLUDE;
 
@@ -208,7 +213,7 @@ mod tests {
 
     #[test]
     fn only_changes_of_a_node_that_load_balancers_see_change_the_targets() {
-        let (schemes, keys) = (["fake".to_owned()], ["pool".to_owned()]);
+        let keys = ["pool".to_owned()];
         let label = |key: &str| json!({"metadata": {"labels": {key: "a"}}});
         let exclude = |value| json!({"metadata": {"labels": {LABEL_EXCLUDE: value}}});
         let taint = |key| json!({"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}});
@@ -233,24 +238,24 @@ mod tests {
             let (before, after) = (node(&json!({})), node(&change));
             let changed = |from: &Arc<NodeFacts>, to: &Arc<NodeFacts>| {
                 let change = Change::Present(Arc::clone(to));
-                Targets::of(&[Arc::clone(from)], &schemes, &keys).are_changed_by(&change, &schemes, &keys)
+                Targets::of(&[Arc::clone(from)], PROVIDER, &keys).are_changed_by(&change, PROVIDER, &keys)
             };
             assert_eq!(changed(&before, &after), is_news, "{name}");
             assert_eq!(changed(&after, &before), is_news, "{name}, and back");
-            let digest = |node: Arc<NodeFacts>| Targets::of(&[node], &schemes, &keys).digest();
+            let digest = |node: Arc<NodeFacts>| Targets::of(&[node], PROVIDER, &keys).digest();
             assert_eq!(digest(before) != digest(after), is_news, "{name}: the digest");
         }
         // Services may choose Nodes by other labels, which providers don't see.
         for other in [label("team"), exclude("false")] {
             let (before, after) = (node(&json!({})), node(&other));
-            let targets = [&before, &after].map(|node| Targets::of(&[Arc::clone(node)], &schemes, &keys));
-            assert!(targets[0].are_changed_by(&Change::Present(after), &schemes, &keys), "{other}");
+            let targets = [&before, &after].map(|node| Targets::of(&[Arc::clone(node)], PROVIDER, &keys));
+            assert!(targets[0].are_changed_by(&Change::Present(after), PROVIDER, &keys), "{other}");
             assert_eq!(targets[0].digest(), targets[1].digest(), "{other}");
             assert_ne!(targets[0].version(), targets[1].version(), "{other}");
         }
-        let targets = Targets::of(&[node(&json!({}))], &schemes, &keys);
-        assert!(targets.are_changed_by(&Change::Gone("node0".to_owned()), &schemes, &keys));
-        assert!(!targets.are_changed_by(&Change::Gone("other".to_owned()), &schemes, &keys));
+        let targets = Targets::of(&[node(&json!({}))], PROVIDER, &keys);
+        assert!(targets.are_changed_by(&Change::Gone("node0".to_owned()), PROVIDER, &keys));
+        assert!(!targets.are_changed_by(&Change::Gone("other".to_owned()), PROVIDER, &keys));
     }
     #[test]
     fn a_selection_has_the_rows_that_a_service_chooses_and_depends_on_no_others() {
@@ -261,7 +266,7 @@ mod tests {
                 "status": {"addresses": [{"type": "InternalIP", "address": address}]},
             }))
         };
-        let targets = |nodes: &[Arc<NodeFacts>]| Targets::of(nodes, &["fake".to_owned()], &[]);
+        let targets = |nodes: &[Arc<NodeFacts>]| Targets::of(nodes, PROVIDER, &[]);
         let (web, db) = (json!({"pool": "web"}), json!({"pool": "db"}));
         let [a, b, c] =
             [("a", &db), ("b", &web), ("c", &web)].map(|(name, pool)| node(name, "10.0.0.1", pool.clone()));

@@ -233,6 +233,7 @@ impl TestCluster {
         };
         let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
         let nodes = Nodes::new(self.api.client(), metrics.clone(), &health, self.version_period);
+        nodes.set_claims(model::claims());
         let services =
             Services::new(self.api.client(), metrics.clone(), &health, &requirements, self.version_period);
         let (events, _) = Events::start(self.api.client(), "service-controller", "test", metrics.clone());
@@ -245,6 +246,8 @@ impl TestCluster {
         let settings = Settings {
             cluster: Cluster { name: "test".to_owned(), uid: Some("cluster".to_owned()) },
             classes: Vec::new(),
+            is_default: true,
+            marks_services: false,
             audit_period: AUDIT,
             calls: 4,
         };

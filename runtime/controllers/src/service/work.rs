@@ -38,15 +38,15 @@ pub(super) enum Work {
 /// A write to a Service's status resource, which takes changes of finalizers and annotations as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Write {
-    /// Add the finalizer.
-    AddFinalizer,
+    /// Add the finalizer, with this mark of the provider: see `scope.rs`.
+    AddFinalizer(Option<String>),
     /// Replace the ingress list of the status.
     SetStatus(Vec<Ingress>),
     /// Set these annotations, or remove those with `None`. All others stay.
     SetAnnotations(Vec<(String, Option<String>)>),
-    /// Remove the finalizer and the ingress list of the status, in one write.
+    /// Remove the finalizer with the mark, and the ingress list of the status, in one write.
     Finish,
-    /// Remove the finalizer. The status stays, since another controller may have written it.
+    /// Remove the finalizer with the mark. The status stays, since another controller may have written it.
     Release,
 }
 
@@ -89,10 +89,10 @@ pub(super) struct ListingReport {
     pub(super) unattributed: usize,
     /// Those of them that no earlier listing had, by the cloud's names.
     pub(super) new_unattributed: Vec<String>,
-    /// How many objects have our cluster's UID and that of a live Service with another class. They stay as long as that is
-    /// so.
+    /// How many objects have our cluster's UID and that of a live Service that belongs to another provider or controller. They
+    /// stay as long as that is so.
     pub(super) class_conflicts: usize,
-    /// Those of these Services that no earlier listing named, as `namespace/name`, and their classes.
+    /// Those of these Services that no earlier listing named, as `namespace/name`, and whose they are, in words.
     pub(super) new_class_conflicts: Vec<(String, String)>,
 }
 

@@ -28,6 +28,8 @@ impl ServiceController {
         service::Settings {
             cluster,
             classes,
+            is_default: true,
+            marks_services: false,
             audit_period: self.load_balancer_audit_period,
             calls: self.concurrent_service_syncs.get(),
         }

@@ -33,8 +33,9 @@ impl DryRunProvider {
         let inputs = Inputs {
             cluster: &settings.cluster,
             classes: &settings.classes,
+            is_default: settings.is_default,
             requirements: &self.provider.service_requirements,
-            schemes: &self.provider.schemes,
+            provider: &self.provider.name,
             node_labels: &self.provider.node_labels,
             nodes: &snapshot.nodes,
             services: &snapshot.services,
@@ -115,10 +116,10 @@ fn notes(preview: &Preview) -> Vec<String> {
     let unattributed = preview.unattributed.iter().map(|name| {
         format!("the cloud has load balancer {name} without the UID of a cluster or Service; it stays")
     });
-    let class_conflicts = preview.class_conflicts.iter().map(|(name, class)| {
+    let class_conflicts = preview.class_conflicts.iter().map(|(name, owner)| {
         format!(
-            "the cloud has a load balancer for Service {name}, but this provider doesn't serve its class {class}; it stays: \
-             name the class in loadBalancerClasses, or delete the Service"
+            "the cloud has a load balancer for Service {name}, but this provider doesn't serve it ({owner}); it stays: name its \
+             class in loadBalancerClasses, or delete the Service"
         )
     });
     let lacks_targets = preview.targets.is_empty() && !preview.changes.is_empty();

@@ -25,7 +25,7 @@ impl DryRunProvider {
         let inputs = Inputs {
             nodes: &snapshot.nodes,
             unreadable_ranges: &snapshot.left_alone,
-            schemes: &self.provider.schemes,
+            provider: &self.provider.name,
             node_labels: &self.provider.node_labels,
             cluster_uid: settings.cluster.uid.as_deref(),
             cluster_ranges: &settings.cluster_ranges,

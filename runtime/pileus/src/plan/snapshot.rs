@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use pileus_cloud::{OwnedLoadBalancer, Provider};
+use pileus_controllers::claims::Claims;
 use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_controllers::facts::service::ServiceFacts;
 use pileus_controllers::services::{Services, UidIndex};
@@ -54,8 +55,10 @@ impl ClusterSnapshot {
         metrics: &Metrics,
     ) -> Result<Self, Error> {
         let (mut nodes, mut left_alone, mut unreadable) = (Vec::new(), HashSet::new(), Vec::new());
+        // The plan is that of this provider, as if it ran alone.
+        let claims = Claims::of_only_provider(&provider.name, provider.schemes.clone());
         for node in all_nodes(client).await? {
-            match NodeFacts::read(node) {
+            match NodeFacts::read(node, &claims) {
                 Ok(facts) => nodes.push(Arc::new(facts)),
                 Err(wrong) => {
                     unreadable.push(wrong.to_string());

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::{DocumentChange, PresentDocument};
 use crate::document::{CloudProvider, DocumentOrigin};
 use crate::error::Error;
@@ -52,6 +54,7 @@ impl FollowedFile {
         };
         DocumentChange::Present(Box::new(PresentDocument {
             name: self.name.clone(),
+            created_at: Timestamp::UNIX_EPOCH,
             document: Some(document),
             generation: None,
             recorded: None,

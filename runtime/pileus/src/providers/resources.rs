@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
+use jiff::Timestamp;
 use kube::api::ApiResource;
 use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -123,6 +124,11 @@ impl FollowedResources {
         let order = resource.annotations().get(ORDER).and_then(|text| read_order(text));
         self.unread.push_back(DocumentChange::Present(Box::new(PresentDocument {
             name,
+            created_at: resource
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             document: document.ok(),
             generation: resource.metadata.generation.and_then(|generation| u64::try_from(generation).ok()),
             recorded: Some(resource_status::read(resource)),

@@ -55,6 +55,7 @@ impl Comparison {
         // The releases may read different facts of Services.
         let snapshot = if candidate.reads_like(active) { snapshot } else { read(&old).await? };
         settings.classes.clone_from(&active.document.classes);
+        settings.is_default = active.document.is_default;
         let known = preview_changes(&old, &snapshot, &settings, old_owned).await;
         differences.extend(writes(&wanted, &known)?);
         Ok(differences)
@@ -65,7 +66,12 @@ impl Comparison {
         let uid = cluster_uid(&self.client, &self.server).await;
         cluster.uid = uid.map_err(|error| transient(error.to_string()))?;
         let routes = self.routes.clone().map(|routes| route::Settings { cluster: cluster.clone(), ..routes });
-        Ok(PlanSettings { cluster, routes, classes: candidate.document.classes.clone() })
+        Ok(PlanSettings {
+            cluster,
+            routes,
+            classes: candidate.document.classes.clone(),
+            is_default: candidate.document.is_default,
+        })
     }
 }
 

@@ -6,10 +6,13 @@ use jiff::Timestamp;
 use pileus_cloud::{Address, AddressKind, ProviderId};
 
 use super::{NodeFacts, NodeIps, Readiness, Taint};
+use crate::claims::NodeOwner;
+use crate::model::PROVIDER;
 use crate::well_known::TAINT_UNINITIALIZED;
 
 impl NodeFacts {
-    /// A Node that a kubelet has just registered: with the uninitialized taint, not ready, and without anything from the cloud.
+    /// A Node that a kubelet has just registered: with the uninitialized taint, not ready, and without anything from the cloud. It
+    /// belongs to the provider of the tests.
     pub(crate) fn registered(name: &str) -> Self {
         let taint = Taint {
             key: TAINT_UNINITIALIZED.to_owned(),
@@ -25,6 +28,7 @@ impl NodeFacts {
             is_deleting: false,
             provider_id: None,
             twin: None,
+            owner: NodeOwner::Provider(PROVIDER.to_owned()),
             taints: vec![taint],
             addresses: vec![Address::new(AddressKind::Hostname, name)],
             system_uuid: None,
@@ -38,6 +42,12 @@ impl NodeFacts {
             pod_cidrs: Vec::new(),
             network_unavailable: None,
         }
+    }
+
+    /// This Node with a provider ID that no provider serves.
+    pub(crate) fn unserved(self, id: &str) -> Self {
+        let owner = NodeOwner::Unserved { contenders: Vec::new(), reporter: Some(PROVIDER.to_owned()) };
+        Self { provider_id: Some(ProviderId::parse(id).unwrap()), owner, ..self }
     }
 
     /// A Node with this provider ID, as ready as its kubelet says, which waits to be initialized or has been.

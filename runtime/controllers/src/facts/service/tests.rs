@@ -27,6 +27,7 @@ impl ServiceFacts {
             is_deleting: false,
             is_load_balancer: true,
             finalizers: Vec::new(),
+            mark: None,
             node_selector: NodeSelector::default(),
             written_annotations: BTreeMap::new(),
             local_endpoints: BTreeMap::new(),

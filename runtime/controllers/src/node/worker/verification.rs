@@ -18,11 +18,18 @@ impl Worker {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         self.notices.observe(&changes);
         for change in &changes {
-            self.missing.observe(change, &self.controller.provider, now);
+            self.missing.observe(change, &self.controller.provider.name, now);
         }
         self.queue.observe(changes, now);
         if is_first {
-            self.controller.nodes.confirmations().begin(self.queue.nodes());
+            self.controller.confirmations.begin(self.queue.nodes());
+        }
+    }
+
+    /// Reports the Nodes that no provider serves and that have waited too long.
+    pub(super) fn report_unserved(&mut self, now: Instant) {
+        for (node, cause) in self.missing.take_unserved(&self.controller.provider.name, now) {
+            self.controller.report_missing(&node, cause);
         }
     }
 
@@ -34,7 +41,7 @@ impl Worker {
         answers: &[Result<Answer, Error>],
         is_per_node: bool,
     ) {
-        let confirmations = self.controller.nodes.confirmations();
+        let confirmations = &self.controller.confirmations;
         for (node, answer) in nodes.iter().zip(answers) {
             record(confirmations, node, answer, is_per_node);
         }

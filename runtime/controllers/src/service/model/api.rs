@@ -8,8 +8,9 @@ use pileus_cloud::{Ingress, IngressPoint, IpMode, TrafficPolicy};
 use super::chance::Chance;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
-use crate::model::uid;
-use crate::service::ownership::{Demand, has_other_class};
+use crate::model::{PROVIDER, uid};
+use crate::service::ownership::Demand;
+use crate::service::scope::ServiceScope;
 use crate::service::work::Write;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
 
@@ -32,8 +33,8 @@ impl News {
 
 #[derive(Debug, Default)]
 pub(super) struct Api {
-    /// The classes that are served now.
-    pub(super) classes: Vec<String>,
+    /// What is served now.
+    pub(super) scope: ServiceScope,
     pub(super) services: BTreeMap<String, ServiceFacts>,
     /// The news that the watch hasn't delivered yet.
     pub(super) news: Vec<News>,
@@ -48,9 +49,9 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Sets the classes that are served from now on.
-    pub(super) fn serves(&mut self, classes: &[String]) {
-        self.classes = classes.to_vec();
+    /// Sets what is served from now on.
+    pub(super) fn serves(&mut self, scope: &ServiceScope) {
+        self.scope = scope.clone();
         for facts in self.services.values().cloned().collect::<Vec<_>>() {
             self.note(&facts);
         }
@@ -69,7 +70,7 @@ impl Api {
             }
         }
         let listed: Vec<_> = listed.into_values().collect();
-        // By the present classes.
+        // By the present scope.
         for facts in &listed {
             self.note(facts);
         }
@@ -83,13 +84,13 @@ impl Api {
 
     fn note(&mut self, facts: &ServiceFacts) {
         let uid = &facts.service.uid;
-        let of = if Demand::of(facts, &self.classes) == Demand::Ours {
+        let of = if Demand::of(facts, &self.scope) == Demand::Ours {
             &mut self.wanted
         } else {
             &mut self.unwanted
         };
         of.insert(uid.clone());
-        if facts.has_finalizer() && !has_other_class(facts, &self.classes) {
+        if facts.has_finalizer() && !self.scope.is_marked_by_other(facts) && !self.scope.is_of_other(facts) {
             self.left.insert(uid.clone());
         }
     }
@@ -122,11 +123,15 @@ impl Api {
         }
         let mut changed = there.clone();
         match write {
-            Write::AddFinalizer if there.is_deleting => {
+            Write::AddFinalizer(_) if there.is_deleting && !there.has_finalizer() => {
                 return Err(Error::Refused("no new finalizers can be added".to_owned()));
             }
-            Write::AddFinalizer if there.has_finalizer() => {}
-            Write::AddFinalizer => changed.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned()),
+            Write::AddFinalizer(mark) => {
+                changed.mark = mark.clone().or(changed.mark);
+                if !there.has_finalizer() {
+                    changed.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
+                }
+            }
             Write::SetStatus(status) => {
                 changed.service.status.clone_from(status);
                 for ingress in &mut changed.service.status {
@@ -143,6 +148,7 @@ impl Api {
             }
             Write::Finish | Write::Release => {
                 changed.finalizers.retain(|finalizer| finalizer != FINALIZER_LOAD_BALANCER);
+                changed.mark = None;
                 if *write == Write::Finish {
                     changed.service.status.clear();
                 }
@@ -160,7 +166,11 @@ impl Api {
         let name = format!("default/s{number}");
         let Some(there) = self.services.get(&name) else { return self.create(&name, chance) };
         let mut facts = there.clone();
-        match chance.below(13) {
+        match chance.below(14) {
+            // An operator moves it, to another provider or to this one.
+            11 if facts.mark.is_some() => {
+                facts.mark = chance.pick(&["other", PROVIDER]).map(str::to_owned);
+            }
             10 if facts.service.policy == TrafficPolicy::Cluster => {
                 facts.service.policy = TrafficPolicy::Local(32000);
             }
@@ -203,8 +213,12 @@ impl Api {
             facts.finalizers.push("other.example/finalizer".to_owned());
         }
         // Another controller may use the same finalizer.
-        if has_other_class(&facts, &self.classes) && chance.percent(50) {
+        if self.scope.is_of_other(&facts) && chance.percent(50) {
             facts.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
+        }
+        // Another provider has made its load balancer, or the manifest is a copy.
+        if chance.percent(10) {
+            facts.mark = Some("other".to_owned());
         }
         self.store(facts);
     }

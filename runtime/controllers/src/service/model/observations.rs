@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::facts::service::ServiceFacts;
-use crate::service::ownership::{Demand, has_other_class};
+use crate::service::ownership::Demand;
+use crate::service::scope::ServiceScope;
 
 /// How long the controller of another class has to clean up.
 const GRACE_PERIOD: Duration = Duration::from_mins(30);
@@ -32,7 +33,7 @@ pub(super) struct Observations {
 }
 
 impl Observations {
-    pub(super) fn see(&mut self, facts: &Arc<ServiceFacts>, classes: &[String], now: Instant) {
+    pub(super) fn see(&mut self, facts: &Arc<ServiceFacts>, scope: &ServiceScope, now: Instant) {
         let uid = &facts.service.uid;
         self.gone(&facts.key(), uid);
         let seen = self.services.entry(uid.clone()).or_insert_with(|| Observation {
@@ -47,12 +48,12 @@ impl Observations {
             return;
         }
         if facts.is_load_balancer {
-            seen.other_class = has_other_class(facts, classes).then_some(now);
+            seen.other_class = scope.is_of_other(facts).then_some(now);
         } else if seen.facts.is_load_balancer {
             seen.other_class = seen.other_class.map(|_| now);
         }
-        seen.was_wanted |= Demand::of(facts, classes) == Demand::Ours;
-        seen.is_ours |= Demand::of(facts, classes) == Demand::Ours;
+        seen.was_wanted |= Demand::of(facts, scope) == Demand::Ours;
+        seen.is_ours |= Demand::of(facts, scope) == Demand::Ours;
         (seen.facts, seen.is_present) = (Arc::clone(facts), true);
     }
 
@@ -68,10 +69,10 @@ impl Observations {
         }
     }
 
-    pub(super) fn on_released(&mut self, uid: &str, classes: &[String]) {
+    pub(super) fn on_released(&mut self, uid: &str, scope: &ServiceScope) {
         if let Some(seen) = self.services.get_mut(uid) {
             (seen.is_ours, seen.leftover) =
-                (seen.is_present && Demand::of(&seen.facts, classes) == Demand::Ours, None);
+                (seen.is_present && Demand::of(&seen.facts, scope) == Demand::Ours, None);
         }
     }
 
@@ -81,10 +82,10 @@ impl Observations {
 
     /// Whether its load balancer and its finalizer may be removed at this time. For a live Service of another class a list
     /// is no reason; nor is a finalizer, while another controller may be working on it.
-    pub(super) fn may_clean_up(&self, uid: &str, classes: &[String], now: Instant) -> bool {
+    pub(super) fn may_clean_up(&self, uid: &str, scope: &ServiceScope, now: Instant) -> bool {
         let Some(seen) = self.services.get(uid) else { return false };
         let Observation { facts, is_present, leftover, other_class, .. } = seen;
-        let is_of_other_class = *is_present && !facts.is_deleting && has_other_class(facts, classes);
+        let is_of_other_class = *is_present && !facts.is_deleting && scope.is_of_other(facts);
         let has_no_owner = match other_class {
             None => true,
             Some(since) => *is_present && !facts.is_load_balancer && now >= *since + GRACE_PERIOD,

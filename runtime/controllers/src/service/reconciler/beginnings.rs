@@ -57,7 +57,7 @@ impl Reconciler {
         let (keys, changes): (Vec<_>, Vec<_>) = keys.into_iter().filter_map(start).unzip();
         let mut known = Vec::new();
         if self.requirements.wants_known {
-            known = batch.known(&self.records, &self.classes, &keys);
+            known = batch.known(&self.records, &self.scope, &keys);
         }
         let is_audit = priority == Priority::Audit;
         Call { keys, changes, known, targets: Arc::clone(targets), is_audit, priority }

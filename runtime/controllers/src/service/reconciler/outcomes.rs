@@ -30,17 +30,17 @@ impl Reconciler {
         match result {
             Ok(facts) => {
                 if let Step::Write(write) = record.step.clone() {
-                    record.on_written(write, &self.classes, now);
+                    record.on_written(write, &self.scope, now);
                 }
                 if counts {
                     record.write_attempt = Attempt::new(now);
                 }
                 // A late answer brings back neither a deleted Service nor an older state.
                 if record.is_present && !facts.is_older_than(&record.facts) {
-                    record.observe(facts, &self.classes, now);
+                    record.observe(facts, &self.scope, now);
                 }
             }
-            Err(Error::Gone) => record.observe_gone(&self.classes, now),
+            Err(Error::Gone) => record.observe_gone(&self.scope, now),
             Err(error) if counts => {
                 let kind = match error.retry() {
                     Retry::Soon => ErrorKind::Conflict(None),
@@ -227,17 +227,17 @@ impl Reconciler {
         }
         for uid in changes.known {
             if let Some(record) = self.records.get_mut(&uid) {
-                let is_news = record.on_listed(&self.classes);
+                let is_news = record.on_listed(&self.scope);
                 if record.has_class_conflict() {
                     report.class_conflicts += 1;
-                    let class = record.facts.service.class.clone().unwrap_or_default();
-                    report.new_class_conflicts.extend(is_news.then(|| (record.facts.key(), class)));
+                    let owner = record.facts.owner_in_words();
+                    report.new_class_conflicts.extend(is_news.then(|| (record.facts.key(), owner)));
                 }
                 self.replan(&uid, now);
             }
         }
         for record in self.records.values_mut() {
-            self.event_log.record_blocked_deletion(record, &self.classes);
+            self.event_log.record_blocked_deletion(record, &self.scope);
         }
         report
     }

@@ -3,6 +3,7 @@
 use pileus_cloud::{Cluster, ErrorKind};
 use serde_json::{Value, json};
 
+use crate::model::PROVIDER;
 use crate::scenarios::StoredNode;
 use crate::service::Settings;
 use crate::service::harness::{AUDIT, Harness, behind, failure, node, nodes, requirements, service, targets};
@@ -135,11 +136,13 @@ fn s29_s30_no_call_is_made_before_nodes_are_known() {
     let settings = Settings {
         cluster: Cluster { name: String::new(), uid: None },
         classes: Vec::new(),
+        is_default: true,
+        marks_services: false,
         audit_period: AUDIT,
         calls: 1,
     };
     let mut harness = Harness::with_nodes(&[]);
-    harness.reconciler = Reconciler::new(requirements(), &settings, harness.now);
+    harness.reconciler = Reconciler::new(requirements(), PROVIDER, &settings, harness.now);
     for name in ["a", "b", "c", "d"] {
         harness.store(service(name, json!({})));
     }

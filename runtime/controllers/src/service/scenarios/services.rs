@@ -16,6 +16,7 @@ use crate::service::harness::{
 };
 use crate::service::plan::{PlanContext, Step, plan};
 use crate::service::record::Record;
+use crate::service::scope::ServiceScope;
 use crate::service::work::{Summary, Work, Write};
 
 /// Asserts which calls and how many patches follow from the first observation of a Service, with two Nodes.
@@ -203,8 +204,8 @@ fn s41_a_failed_deletion_is_reported_and_retried() {
 fn s43_s44_s45_s46_a_service_with_the_finalizer_is_cleaned_up_if_it_wants_no_load_balancer() {
     let step = |change: Value| {
         let facts = Arc::new(facts(&service("a", change)));
-        let record = Record::new(&facts, &[], false, Instant::now());
-        plan(&record, PlanContext { classes: &[], targets: Some(0), is_name_taken: false })
+        let record = Record::new(&facts, &ServiceScope::of(&[]), false, Instant::now());
+        plan(&record, PlanContext { scope: &ServiceScope::of(&[]), targets: Some(0), is_name_taken: false })
     };
     let finalizers = json!({"finalizers": [FINALIZER]});
     assert_eq!(step(json!({"spec": {"type": "NodePort"}})), Step::Forget);
@@ -358,7 +359,7 @@ fn h23_the_finalizer_is_found_among_others() {
 #[test]
 fn h24_a_patch_keeps_concurrent_changes_of_others() {
     let before = service("a", json!({"metadata": {"finalizers": ["x/y"]}}));
-    let patch = Write::AddFinalizer.patch(&facts(&before));
+    let patch = Write::AddFinalizer(None).patch(&facts(&before));
     assert!(patch.get("spec").is_none(), "{patch}");
     assert_eq!(patch["metadata"]["$setElementOrder/finalizers"], json!(["x/y", FINALIZER]));
     let change = json!({"metadata": {"annotations": {"a": "b"}, "finalizers": ["x/y", "z"]}, "spec": {"type": "ClusterIP"}});
@@ -393,7 +394,7 @@ fn h25_h26_a_status_is_compared_as_a_whole() {
         assert_eq!(read(a.clone()) == read(b.clone()), is_same, "{a} {b}");
     }
     let known = Arc::new(facts(&service("a", json!({"status": {"loadBalancer": {"ingress": first()}}}))));
-    let record = Record::new(&known, &[], false, Instant::now());
+    let record = Record::new(&known, &ServiceScope::of(&[]), false, Instant::now());
     let mut proxy = known.service.status.clone();
     assert!(!record.is_new_status(&proxy));
     proxy[0].ip_mode = Some(IpMode::Proxy);

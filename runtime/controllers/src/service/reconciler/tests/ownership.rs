@@ -113,7 +113,7 @@ fn a_list_never_deletes_the_load_balancer_of_a_live_service_with_another_class()
     assert!(harness.settle().take_calls().is_empty() && harness.patches == 0);
     let news = |report: &ListingReport| (report.class_conflicts, report.new_class_conflicts.len());
     assert_eq!(harness.reports.iter().map(news).collect::<Vec<_>>(), [(1, 1), (1, 0), (1, 0)]);
-    let conflict = ("default/a".to_owned(), "foreign".to_owned());
+    let conflict = ("default/a".to_owned(), "class foreign".to_owned());
     assert_eq!(harness.reports[0].new_class_conflicts, [conflict], "reported once");
 }
 

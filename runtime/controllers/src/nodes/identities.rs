@@ -51,16 +51,16 @@ impl Conflict {
 /// The order of Nodes that claim the same: one that isn't being deleted comes first, then the oldest.
 type Rank = (bool, Timestamp, String);
 
-/// The claims of all Nodes.
+/// The identities of all Nodes.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
-    nodes: HashMap<String, Claim>,
+pub(super) struct Identities {
+    nodes: HashMap<String, Identity>,
     ids: HashMap<ProviderId, BTreeSet<Rank>>,
     addresses: HashMap<IpAddr, BTreeSet<String>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Claim {
+struct Identity {
     rank: Rank,
     id: Option<ProviderId>,
     internal: Vec<IpAddr>,
@@ -69,7 +69,7 @@ struct Claim {
     is_live: bool,
 }
 
-impl Claim {
+impl Identity {
     fn of(node: &NodeFacts) -> Self {
         Self {
             rank: (node.is_deleting, node.created_at, node.name.clone()),
@@ -92,29 +92,29 @@ pub(crate) fn ips(addresses: &[Address], kind: AddressKind) -> Vec<IpAddr> {
     of_kind.filter_map(|address| Some(address.value.parse::<IpAddr>().ok()?.to_canonical())).collect()
 }
 
-impl Claims {
-    /// Takes the claims of a Node as it is now. Returns the provider IDs whose first Node may be another one since.
+impl Identities {
+    /// Takes the identity of a Node as it is now. Returns the provider IDs whose first Node may be another one since.
     pub(super) fn set(&mut self, node: &NodeFacts) -> Vec<ProviderId> {
-        let claim = Claim::of(node);
-        if self.nodes.get(&node.name) == Some(&claim) {
+        let identity = Identity::of(node);
+        if self.nodes.get(&node.name) == Some(&identity) {
             return Vec::new();
         }
         let mut changed = self.remove(&node.name);
-        if let Some(id) = &claim.id {
-            self.ids.entry(id.clone()).or_default().insert(claim.rank.clone());
+        if let Some(id) = &identity.id {
+            self.ids.entry(id.clone()).or_default().insert(identity.rank.clone());
             changed.push(id.clone());
         }
-        for ip in claim.internal.iter().chain(&claim.external) {
+        for ip in identity.internal.iter().chain(&identity.external) {
             self.addresses.entry(*ip).or_default().insert(node.name.clone());
         }
-        self.nodes.insert(node.name.clone(), claim);
+        self.nodes.insert(node.name.clone(), identity);
         changed
     }
 
-    /// Drops the claims of a Node that is gone. Returns the same as [`Claims::set`].
+    /// Drops the identity of a Node that is gone. Returns the same as [`Identities::set`].
     pub(super) fn remove(&mut self, name: &str) -> Vec<ProviderId> {
-        let Some(claim) = self.nodes.remove(name) else { return Vec::new() };
-        for ip in claim.internal.iter().chain(&claim.external) {
+        let Some(identity) = self.nodes.remove(name) else { return Vec::new() };
+        for ip in identity.internal.iter().chain(&identity.external) {
             if let Some(names) = self.addresses.get_mut(ip) {
                 names.remove(name);
                 if names.is_empty() {
@@ -122,9 +122,9 @@ impl Claims {
                 }
             }
         }
-        let Some(id) = claim.id else { return Vec::new() };
+        let Some(id) = identity.id else { return Vec::new() };
         if let Some(ranks) = self.ids.get_mut(&id) {
-            ranks.remove(&claim.rank);
+            ranks.remove(&identity.rank);
             if ranks.is_empty() {
                 self.ids.remove(&id);
             }
@@ -157,11 +157,11 @@ impl Claims {
                 return Some(Conflict::ProviderId { id: id.clone(), other: other.to_owned() });
             }
         }
-        let own = Claim::of(node);
+        let own = Identity::of(node);
         internal.iter().find_map(|ip| {
             let others = self.addresses.get(ip)?.iter().filter_map(|name| self.nodes.get(name));
             let mut others = others.filter(|other| other.rank.2 != node.name);
-            let keeps = |other: &&Claim| {
+            let keeps = |other: &&Identity| {
                 let is_older = other.rank < own.rank || !own.internal.contains(ip);
                 other.is_live && other.internal.contains(ip) && is_older
             };
@@ -201,12 +201,12 @@ mod tests {
         }
     }
 
-    fn claims(nodes: &[&NodeFacts]) -> Claims {
-        let mut claims = Claims::default();
+    fn identities(nodes: &[&NodeFacts]) -> Identities {
+        let mut identities = Identities::default();
         for node in nodes {
-            claims.set(node);
+            identities.set(node);
         }
-        claims
+        identities
     }
 
     #[test]
@@ -229,13 +229,13 @@ mod tests {
             ("the same name registers anew", &a, renewed, "1", None),
             ("no spec has it", &unset, of("b", 5, None), "1", None),
         ] {
-            let mut claims = claims(&[known]);
-            claims.set(&joins);
-            let found = claims.conflict(&joins, &id(answer), &[ip("10.0.0.9")]);
+            let mut identities = identities(&[known]);
+            identities.set(&joins);
+            let found = identities.conflict(&joins, &id(answer), &[ip("10.0.0.9")]);
             let expected = other.map(|other| Conflict::ProviderId { id: id("1"), other: other.to_owned() });
             assert_eq!(found, expected, "{claim}");
             assert_eq!(
-                claims.twin(&joins).is_some(),
+                identities.twin(&joins).is_some(),
                 expected.is_some() && joins.provider_id == Some(id("1")),
                 "{claim}"
             );
@@ -262,15 +262,15 @@ mod tests {
             ("the other is being deleted", &going, joins(5, "10.0.0.2"), false),
             ("many share one external address", &external, joins(5, "10.0.0.2"), false),
         ] {
-            let mut claims = claims(&[known]);
-            claims.set(&joins);
+            let mut identities = identities(&[known]);
+            identities.set(&joins);
             let given = joins.provider_id.clone().unwrap();
-            let found = claims.conflict(&joins, &given, &[ip("10.0.0.7"), ip("10.0.0.1")]);
+            let found = identities.conflict(&joins, &given, &[ip("10.0.0.7"), ip("10.0.0.1")]);
             let expected = Conflict::Address { ip: ip("10.0.0.1"), other: "a".to_owned() };
             assert_eq!(found, is_conflict.then_some(expected), "{claim}");
-            claims.remove("a");
+            identities.remove("a");
             assert_eq!(
-                claims.conflict(&joins, &given, &[ip("10.0.0.1")]),
+                identities.conflict(&joins, &given, &[ip("10.0.0.1")]),
                 None,
                 "{claim}: the other is gone"
             );
@@ -279,12 +279,15 @@ mod tests {
 
     #[test]
     fn nothing_remains_of_a_node_that_is_gone_or_has_changed() {
-        let mut claims = claims(&[&node("a", 0, Some("1"), "10.0.0.1")]);
-        assert_eq!(claims.set(&node("a", 0, Some("1"), "10.0.0.1")), [], "a heartbeat");
-        assert_eq!(claims.node_with(ip("10.0.0.1")), Some("a"));
-        assert_eq!(claims.set(&node("a", 0, Some("2"), "::ffff:10.0.0.2")), [id("1"), id("2")]);
-        assert_eq!((claims.node_with(ip("10.0.0.1")), claims.node_with(ip("10.0.0.2"))), (None, Some("a")));
-        assert_eq!(claims.remove("a"), [id("2")]);
-        assert!(claims.nodes.is_empty() && claims.ids.is_empty() && claims.addresses.is_empty());
+        let mut identities = identities(&[&node("a", 0, Some("1"), "10.0.0.1")]);
+        assert_eq!(identities.set(&node("a", 0, Some("1"), "10.0.0.1")), [], "a heartbeat");
+        assert_eq!(identities.node_with(ip("10.0.0.1")), Some("a"));
+        assert_eq!(identities.set(&node("a", 0, Some("2"), "::ffff:10.0.0.2")), [id("1"), id("2")]);
+        assert_eq!(
+            (identities.node_with(ip("10.0.0.1")), identities.node_with(ip("10.0.0.2"))),
+            (None, Some("a"))
+        );
+        assert_eq!(identities.remove("a"), [id("2")]);
+        assert!(identities.nodes.is_empty() && identities.ids.is_empty() && identities.addresses.is_empty());
     }
 }
