@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt as _};
+use pileus_controllers::claims::Claims;
 use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_gate::Fence;
 use serde_json::{Value, json};
@@ -72,7 +73,8 @@ async fn read(arguments: cli::Status) -> Result<Found, Error> {
     let leader = lease.and_then(|lease| Some((lease.holder_identity?, lease.renew_time.map(|time| time.0))));
     let nodes = Api::<Node>::all(client.clone()).list(&all).await;
     let nodes = nodes.map_err(|error| failed("list nodes", error))?.items.into_iter();
-    let held = nodes.filter_map(|node| NodeFacts::read(node).ok()).filter(|node| node.is_held);
+    let held =
+        nodes.filter_map(|node| NodeFacts::read(node, &Claims::default()).ok()).filter(|node| node.is_held);
     let about = ListParams::default().fields("involvedObject.kind=CloudProvider,type=Warning");
     let events = Api::<Event>::all(client).list(&about).await;
     let events = events.map_err(|error| failed("list events", error))?.items;

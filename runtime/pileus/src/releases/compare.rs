@@ -101,7 +101,9 @@ async fn lookups(
         return Ok(Vec::new());
     };
     let nodes: Vec<&NodeFacts> = sample(snapshot.nodes.iter().map(|node| &**node), |node| {
-        node.provider_id.is_some() && old.provider.serves(node.provider_id.as_ref())
+        node.provider_id
+            .as_ref()
+            .is_some_and(|id| old.provider.schemes.iter().any(|scheme| scheme == id.scheme()))
     });
     let references = |provider: &DryRunProvider| {
         nodes.iter().map(|node| node.reference(&provider.provider.node_labels)).collect::<Vec<_>>()
