@@ -1,5 +1,4 @@
 #![doc = include_str!("../README.md")]
-#![expect(clippy::test_attr_in_doctest, reason = "the tutorial shows how a provider is tested")]
 
 #[doc(hidden)]
 pub mod bindings;

@@ -8,6 +8,7 @@ pub mod artifact;
 pub mod kubernetes;
 pub mod nodes;
 pub mod process;
+pub mod registry;
 
 mod error;
 mod heartbeats;

@@ -1,7 +1,7 @@
 //! The health checks that `/readyz` shows. Each part of the process sets its own check, with a reason where it fails.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,7 +13,13 @@ const FOR_NOW: Duration = Duration::from_secs(70);
 /// The health checks of the process. Clones share them.
 #[derive(Clone, Default)]
 pub struct Health {
-    checks: Arc<Mutex<BTreeMap<String, CheckState>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    checks: Mutex<BTreeMap<String, CheckState>>,
+    parts: Mutex<Vec<Weak<Shared>>>,
 }
 
 /// The check of one part of the process, which only that part sets.
@@ -39,16 +45,36 @@ impl Health {
         check
     }
 
+    /// A part of the process that may end before the process does: its checks are shown as long as a clone of it exists.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let part = Self::default();
+        let mut parts = self.shared.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.retain(|part| part.strong_count() > 0);
+        parts.push(Arc::downgrade(&part.shared));
+        part
+    }
+
+    /// The parts that exist.
+    fn present_parts(&self) -> Vec<Self> {
+        let parts = self.shared.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.iter().filter_map(|part| Some(Self { shared: part.upgrade()? })).collect()
+    }
+
     /// All checks by name, each with the reason of its failure or with its remark.
     pub fn report(&self, now: Instant) -> Vec<(String, Result<Option<String>, String>)> {
-        let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.present_parts();
+        let checks = self.shared.checks.lock().unwrap_or_else(PoisonError::into_inner);
         let result = |state: &CheckState| match state {
             CheckState::Fails(reason) => Err(reason.clone()),
             CheckState::FailsUntil(reason, until) if now < *until => Err(reason.clone()),
             CheckState::FailsUntil(..) => Ok(None),
             CheckState::Passes(remark) => Ok(remark.clone()),
         };
-        checks.iter().map(|(name, state)| (name.clone(), result(state))).collect()
+        let own = checks.iter().map(|(name, state)| (name.clone(), result(state)));
+        let mut report: Vec<_> = own.chain(parts.iter().flat_map(|part| part.report(now))).collect();
+        report.sort_by(|(name, _), (other, _)| name.cmp(other));
+        report
     }
 }
 
@@ -75,7 +101,7 @@ impl HealthCheck {
     }
 
     fn set(&self, state: CheckState) {
-        let mut checks = self.health.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checks = self.health.shared.checks.lock().unwrap_or_else(PoisonError::into_inner);
         checks.insert(self.name.clone(), state);
     }
 }
@@ -97,6 +123,21 @@ mod tests {
         watch.fail("the list has failed");
         let later = now + Duration::from_hours(1);
         assert_eq!(health.report(later)[0].1, Err("the list has failed".to_owned()));
+    }
+
+    #[test]
+    fn the_checks_of_a_part_are_shown_as_long_as_it_exists() {
+        let (health, now) = (Health::default(), Instant::now());
+        let names = || health.report(now).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let _own = health.check("provider", "");
+        let part = health.part();
+        let clone = part.clone();
+        let nested = part.part();
+        let (check, _nested) = (clone.check("credential", ""), nested.check("service-watch", ""));
+        drop((part, clone));
+        assert_eq!(names(), ["credential", "provider", "service-watch"], "a check keeps its part");
+        drop(check);
+        assert_eq!(names(), ["provider"]);
     }
 
     #[test]

@@ -70,6 +70,14 @@ struct Inner {
     writes: Writes,
     records: Arc<Records>,
     shutdown: Shutdown,
+    resolver: Arc<dyn Resolve>,
+}
+
+/// What all gates of one provider have in common.
+struct Kept {
+    writes: Writes,
+    records: Arc<Records>,
+    shutdown: Shutdown,
 }
 
 impl Gate {
@@ -91,6 +99,31 @@ impl Gate {
         metrics: &Metrics,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, Error> {
+        let shutdown = Shutdown::default();
+        let writes = Writes::new(config.fence.clone(), shutdown.clone());
+        let records = Records::new(config.provider.as_str().into(), metrics.requests.clone());
+        Self::build(config, metrics, resolver, Kept { writes, records: Arc::new(records), shutdown })
+    }
+
+    /// Makes the gate of the provider's next release. Both have in common what no release may begin anew: which write waits for
+    /// which, the fence, the end of the gate ([`Gate::close`] and [`Gate::wait_for_writes`] are about both), and the record.
+    /// Limits, cache and credentials are its own, since they depend on the config; the limits are empty until
+    /// [`Gate::take_over`].
+    ///
+    /// # Errors
+    /// As [`Gate::new`].
+    pub fn successor(&self, config: Config, metrics: &Metrics) -> Result<Self, Error> {
+        let Inner { writes, records, shutdown, resolver, .. } = &*self.inner;
+        let kept = Kept { writes: writes.clone(), records: Arc::clone(records), shutdown: shutdown.clone() };
+        Self::build(config, metrics, Arc::clone(resolver), kept)
+    }
+
+    fn build(
+        config: Config,
+        metrics: &Metrics,
+        resolver: Arc<dyn Resolve>,
+        Kept { writes, records, shutdown }: Kept,
+    ) -> Result<Self, Error> {
         config.check()?;
         let tls = trust::tls(config.speaks_tls(), config.connection.extra_roots.as_deref())?;
         let Config {
@@ -102,13 +135,13 @@ impl Gate {
             tightened,
             credentials,
             denied_ranges,
-            fence,
+            fence: _,
             connection: Connection { proxy, .. },
         } = config;
         let (provider, connections): (Arc<str>, _) = (provider.into(), metrics.connections.clone());
         let network = Network {
             denied: denied_ranges,
-            resolver,
+            resolver: Arc::clone(&resolver),
             tls,
             proxy,
             provider: Arc::clone(&provider),
@@ -117,9 +150,8 @@ impl Gate {
         let network = Arc::new(network);
         let upstreams: Vec<_> =
             grants.into_iter().map(|grant| Upstream::new(grant, Arc::clone(&network))).collect();
-        let (rules, shutdown) = (Arc::new(Rules::new(rules)?), Shutdown::default());
+        let rules = Arc::new(Rules::new(rules)?);
         let (refusals, reading) = (Arc::new(Refusals::new(refusals)), Arc::new(Semaphore::new(1)));
-        let writes = Writes::new(fence, shutdown.clone());
         let cache = Cache::new(Arc::clone(&provider), metrics.cache.clone());
         let limiter = Limiter::new(Arc::clone(&provider), &rules, limits, tightened, metrics.limits.clone());
         // Cached responses belong to the identity that requested them.
@@ -129,7 +161,6 @@ impl Gate {
         });
         let credentials =
             Credentials::new(credentials, &upstreams, &network, &metrics.credentials, &replaced);
-        let records = Arc::new(Records::new(Arc::clone(&provider), metrics.requests.clone()));
         let inner = Inner {
             provider,
             upstreams,
@@ -142,6 +173,7 @@ impl Gate {
             writes,
             records,
             shutdown,
+            resolver,
         };
         let (inner, urgency) = (Arc::new(inner), Urgency::default());
         Ok(Self { inner, interceptor: None, replies: None, budget: None, view: None, account: None, urgency })
@@ -219,6 +251,11 @@ impl Gate {
     /// limits are empty then, so both together send no more than one.
     pub fn take_over(&self, predecessor: &Self) {
         self.inner.limiter.take_over(&predecessor.inner.limiter);
+    }
+
+    /// Whether both are clones of one gate, perhaps for different calls.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// The operator's name for the provider.

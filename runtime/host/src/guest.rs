@@ -24,6 +24,7 @@ use crate::evidence;
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::serving::Declaration;
 use repeat::Outcomes;
 
 /// The items of a list, of which nothing is known before.
@@ -31,7 +32,7 @@ const MANY: usize = usize::MAX;
 
 /// A component with its configuration and its gate, ready for calls.
 pub struct Guest {
-    component: Component,
+    component: Arc<Component>,
     name: Arc<str>,
     description: Description,
     configuration: Arc<str>,
@@ -47,15 +48,17 @@ pub struct Guest {
 
 impl Guest {
     /// Creates a guest with default limits. `name` is the operator's name of the provider, `configuration` is what
-    /// [`Component::configure`] accepted, and `gate` was made from the settings that it returned.
+    /// [`Component::configure`] accepted, and `gate` was made from the settings that it returned. Guests of several
+    /// configurations may share a component.
     pub fn new(
-        component: Component,
+        component: impl Into<Arc<Component>>,
         name: &str,
         description: Description,
         configuration: &str,
         gate: Gate,
         metrics: &Metrics,
     ) -> Self {
+        let component = component.into();
         metrics.record_loaded(name, &description.version, &component);
         let limits = Limits::default();
         Self {
@@ -86,26 +89,36 @@ impl Guest {
 
     /// The provider as controllers see it.
     pub fn provider(self) -> Provider {
-        let largest = |capability| self.description.call_shape(capability).largest_batch.max(1) as usize;
-        let (largest_lookup_batch, largest_route_batch) =
-            (largest(Capability::Instances), largest(Capability::Routes));
-        let Component { instances, load_balancers, routes, .. } = &self.component;
-        let [has_instances, has_load_balancers, has_routes] =
-            [instances.is_some(), load_balancers.is_some(), routes.is_some()];
-        let guest = Arc::new(self);
+        let (declaration, guest) = (self.declaration(), Arc::new(self));
+        let Declaration { largest_lookup_batch, service_requirements, largest_route_batch, .. } = declaration;
         Provider {
             name: guest.name.to_string(),
-            schemes: guest.description.provider_id_schemes.clone(),
-            node_labels: guest.description.node_labels.clone(),
-            largest_lookup_batch,
-            instances: has_instances.then(|| Arc::clone(&guest) as Arc<dyn Instances>),
-            service_requirements: ServiceRequirements {
-                longest_call: guest.limits.change_hard * repeat::LONGEST_CALL,
-                ..guest.description.service_requirements()
-            },
-            load_balancers: has_load_balancers.then(|| Arc::clone(&guest) as Arc<dyn LoadBalancers>),
-            largest_route_batch,
-            routes: has_routes.then(|| Arc::clone(&guest) as Arc<dyn Routes>),
+            schemes: declaration.schemes,
+            node_labels: declaration.node_labels,
+            instances: largest_lookup_batch.map(|_| Arc::clone(&guest) as Arc<dyn Instances>),
+            largest_lookup_batch: largest_lookup_batch.unwrap_or(1),
+            load_balancers: service_requirements
+                .as_ref()
+                .map(|_| Arc::clone(&guest) as Arc<dyn LoadBalancers>),
+            service_requirements: service_requirements.unwrap_or_default(),
+            routes: largest_route_batch.map(|_| Arc::clone(&guest) as Arc<dyn Routes>),
+            largest_route_batch: largest_route_batch.unwrap_or(1),
+        }
+    }
+
+    /// What it declares to the controllers.
+    pub fn declaration(&self) -> Declaration {
+        let Component { instances, load_balancers, routes, .. } = &*self.component;
+        let largest = |capability| self.description.call_shape(capability).largest_batch.max(1) as usize;
+        Declaration {
+            schemes: self.description.provider_id_schemes.clone(),
+            node_labels: self.description.node_labels.clone(),
+            largest_lookup_batch: instances.as_ref().map(|_| largest(Capability::Instances)),
+            service_requirements: load_balancers.as_ref().map(|_| ServiceRequirements {
+                longest_call: self.limits.change_hard * repeat::LONGEST_CALL,
+                ..self.description.service_requirements()
+            }),
+            largest_route_batch: routes.as_ref().map(|_| largest(Capability::Routes)),
         }
     }
 

@@ -38,7 +38,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub use calls::Call;
+pub use calls::{Call, Roles};
 pub use health::Rates;
 pub use replica::CanaryShare;
 pub use spec::{Canary, Follow, OnDifference, Policy, Spec, TimeWindow};

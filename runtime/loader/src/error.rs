@@ -47,7 +47,7 @@ pub enum Error {
         cause: Box<Distrust>,
     },
     /// A file of the operator can't be read.
-    #[error("can't read {}: {source}", path.display())]
+    #[error("can't read the component {}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,

@@ -7,6 +7,7 @@
 //!   Loader        loader            asks the mirrors and the registry, in order:
 //!     │             registry          requests: credential, token, redirects, addresses, time, size
 //!     │             credential        where passwords come from: files, pull secrets, credential helpers
+//!     │             artifact          what is fetched before the component, and decided by it
 //!     │             manifest          which layer is the component (pure)
 //!     │             trust             TrustPolicy: digest, keys, signatures (pure)
 //!     │             store             what is on this machine; downloads that were cut off
@@ -26,14 +27,18 @@
 //!   changed, fetches them again; it never runs them.
 //! - What is pinned stays in the store. A start needs no registry if the store has what the last start had.
 //!
-//! `push` is the opposite direction: a component in the format that this crate, wkg and oras read.
+//! `push` is the opposite direction: a component in the format that this crate, wkg and oras read. `attachment` tells what else
+//! is beside an artifact, and `progress` how far a transfer is.
 
+mod artifact;
+mod attachment;
 mod credential;
 mod digest;
 mod error;
 mod loader;
 mod manifest;
 mod media_type;
+mod progress;
 mod push;
 mod reference;
 mod registry;
@@ -41,11 +46,14 @@ mod store;
 mod trust;
 mod verified;
 
+pub use artifact::{ArtifactDetails, FoundSignature};
+pub use attachment::{Attachment, AttachmentKind};
 pub use credential::{CredentialSource, SecretFile, SecretSource};
 pub use digest::Digest;
 pub use error::{Distrust, Error, Finding, Retry};
 pub use loader::Loader;
 pub use manifest::MAX_COMPONENT;
+pub use progress::Progress;
 pub use push::Package;
 pub use reference::{Reference, Repository, Source};
 pub use registry::Registries;

@@ -5,25 +5,21 @@
 //! the store like every later start, which verifies all of it again.
 
 use std::path::Path;
-use std::pin::Pin;
 
 use jiff::Timestamp;
 use tokio::io::AsyncReadExt as _;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
+use crate::artifact::{TrustedArtifact, artifact, not_component, require_policy, trusted, untrusted};
 use crate::digest::Digest;
 use crate::error::{Distrust, Error};
-use crate::manifest::{MAX_COMPONENT, Manifest, Selection};
-use crate::reference::{Reference, Source};
-use crate::registry::{Access, Place, Registries, Session};
-use crate::store::{Store, StoredArtifact};
+use crate::manifest::MAX_COMPONENT;
+use crate::reference::{Reference, Repository, Source};
+use crate::registry::{Access, BoxFuture, Place, Registries};
+use crate::store::Store;
 use crate::trust::policy::TrustPolicy;
-use crate::trust::verify::{Artifact, Trust, check_digest, verify};
+use crate::trust::verify::{Trust, verify};
 use crate::verified::Verified;
-
-/// Boxed, since the compiler can't tell that those of asynchronous closures can be sent to another thread.
-type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Fetches, stores and loads components. Clones share store and registries.
 #[derive(Debug, Clone)]
@@ -54,7 +50,7 @@ impl Loader {
         let ask = |place| -> BoxFuture<'_, _> {
             Box::pin(async move { self.registries.session(&place, Access::Pull).await?.resolve(tag).await })
         };
-        self.everywhere(reference, ask).await
+        self.registries.ask_each(reference, ask).await
     }
 
     /// Fetches what a reference points to, verifies and stores it.
@@ -67,16 +63,55 @@ impl Loader {
         policy: &TrustPolicy,
         now: Timestamp,
     ) -> Result<Verified, Error> {
-        // What no answer could make trusted isn't asked for.
-        if policy.keys.is_empty() && policy.digest.or(reference.digest).is_none() && !policy.insecure {
-            return Err(untrusted(reference, None, Distrust::NoPolicy));
-        }
-        let ask = |place| -> BoxFuture<'_, _> {
-            Box::pin(async move { self.fetch_from(&place, reference, policy, now).await })
-        };
-        let digest = self.everywhere(reference, ask).await?;
+        let digest = self.fetch_wanted(reference, &reference.wanted(), policy, now).await?;
         let (store, resolved) = (self.store.clone(), reference.clone());
         blocking(reference, move || store.put_resolved(&resolved, digest)).await?;
+        self.load(reference, digest, policy, now).await
+    }
+
+    /// Fetches the tag or digest of a reference's repository into the store.
+    async fn fetch_wanted(
+        &self,
+        reference: &Reference,
+        wanted: &str,
+        policy: &TrustPolicy,
+        now: Timestamp,
+    ) -> Result<Digest, Error> {
+        require_policy(reference, policy)?;
+        let ask = |place| -> BoxFuture<'_, _> {
+            Box::pin(async move { self.fetch_from(&place, reference, wanted, policy, now).await })
+        };
+        self.registries.ask_each(reference, ask).await
+    }
+
+    /// The tags of a repository.
+    ///
+    /// # Errors
+    /// Those of the registry.
+    pub async fn tags(&self, repository: &Repository) -> Result<Vec<String>, Error> {
+        let any = Reference { repository: repository.clone(), tag: None, digest: None };
+        let ask = |place| -> BoxFuture<'_, _> {
+            Box::pin(async move { self.registries.session(&place, Access::Pull).await?.tags().await })
+        };
+        self.registries.ask_each(&any, ask).await
+    }
+
+    /// Fetches the artifact with this digest, to which a reference was resolved, verifies and stores it. The digest adds no
+    /// trust: without a pinned one, signatures have to.
+    ///
+    /// # Errors
+    /// As [`Loader::fetch`].
+    pub async fn fetch_resolved(
+        &self,
+        reference: &Reference,
+        digest: Digest,
+        policy: &TrustPolicy,
+        now: Timestamp,
+    ) -> Result<Verified, Error> {
+        if let Ok(verified) = self.load(reference, digest, policy, now).await {
+            return Ok(verified);
+        }
+        self.fetch_wanted(reference, &digest.to_string(), policy, now).await?;
         self.load(reference, digest, policy, now).await
     }
 
@@ -144,52 +179,17 @@ impl Loader {
         Ok(Verified { bytes, source, digest, trust })
     }
 
-    /// Asks each place until one has what is wanted, within the time for all of it.
-    async fn everywhere<'a, T>(
-        &'a self,
-        reference: &'a Reference,
-        ask: impl Fn(Place) -> BoxFuture<'a, Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let whole = self.registries.timeouts().whole;
-        let asking = async {
-            let mut each = Vec::new();
-            for place in self.registries.places(&reference.repository) {
-                match ask(place).await {
-                    Ok(found) => return Ok(found),
-                    // No other place could help.
-                    Err(error @ Error::Store { .. }) => return Err(error),
-                    Err(error) => each.push(error),
-                }
-            }
-            match each.len() {
-                1 => each.pop().map_or(Err(Error::NotFound { place: reference.to_string() }), Err),
-                _ => Err(Error::Everywhere { each }),
-            }
-        };
-        let registry = reference.repository.registry.clone();
-        let late = |_| Error::Timeout { registry, phase: "for the whole fetch", after: whole };
-        timeout(whole, asking).await.map_err(late)?
-    }
-
     async fn fetch_from(
         &self,
         place: &Place,
         reference: &Reference,
+        wanted: &str,
         policy: &TrustPolicy,
         now: Timestamp,
     ) -> Result<Digest, Error> {
         let session = self.registries.session(place, Access::Pull).await?;
-        let manifest = session.manifest(&reference.wanted()).await?;
-        let artifact = artifact(reference, manifest.digest);
-        let judged = |distrust| untrusted(reference, Some(manifest.digest), distrust);
-        check_digest(artifact, policy).map_err(judged)?;
-        let evidence =
-            if policy.keys.is_empty() { Vec::new() } else { session.evidence(manifest.digest).await? };
-        verify(artifact, policy, &evidence, now).map_err(judged)?;
-        let entry = entry(&session, &manifest.text, reference).await?;
-        let repository = reference.repository.to_string();
-        let stored = StoredArtifact { repository, manifest: manifest.text, entry, evidence };
-        let layer = stored.layer(manifest.digest).map_err(|cause| not_component(reference, cause))?;
+        let TrustedArtifact { digest, stored, layer, .. } =
+            trusted(&session, reference, wanted, policy, now).await?;
         let store = self.store.clone();
         // A damaged component in the store is replaced.
         let begin = move || store.component(layer).is_none().then(|| store.download(layer)).transpose();
@@ -198,8 +198,8 @@ impl Loader {
             session.component(download, layer).await?;
         }
         let store = self.store.clone();
-        blocking(reference, move || store.put_artifact(&stored, manifest.digest)).await?;
-        Ok(manifest.digest)
+        blocking(reference, move || store.put_artifact(&stored, digest)).await?;
+        Ok(digest)
     }
 }
 
@@ -210,19 +210,6 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Error> {
     // It ends without a result only if it panics.
     spawn_blocking(work).await.unwrap_or_else(|_| Err(Error::NotStored { place: reference.to_string() }))
-}
-
-/// The manifest that an index leads to.
-async fn entry(
-    session: &Session<'_>,
-    manifest: &str,
-    reference: &Reference,
-) -> Result<Option<String>, Error> {
-    let selection = Manifest::parse(manifest.as_bytes()).and_then(|manifest| manifest.select());
-    match selection.map_err(|cause| not_component(reference, cause))? {
-        Selection::Component(_) => Ok(None),
-        Selection::Manifest(digest) => Ok(Some(session.manifest(&digest.to_string()).await?.text)),
-    }
 }
 
 fn load(
@@ -239,18 +226,6 @@ fn load(
     let layer = stored.layer(digest).map_err(|cause| not_component(reference, cause))?;
     let bytes = store.component(layer).ok_or_else(missing)?;
     Ok(Verified { bytes, source: reference.to_string(), digest, trust })
-}
-
-fn artifact(reference: &Reference, digest: Digest) -> Artifact<'_> {
-    Artifact { repository: &reference.repository, digest, pinned: reference.digest }
-}
-
-fn untrusted(reference: &Reference, digest: Option<Digest>, distrust: Distrust) -> Error {
-    Error::Untrusted { source_name: reference.to_string(), digest, cause: Box::new(distrust) }
-}
-
-fn not_component(reference: &Reference, cause: String) -> Error {
-    Error::NotComponent { place: reference.to_string(), cause }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Reads manifests: which layer is the component, which entry of an index, which referrers are signatures. A manifest is
+//! Reads manifests: which layer is the component, which entry of an index, which referrers are bundles. A manifest is
 //! written by the owner of a repository, so what doesn't fit is refused with what was expected. Pure.
 
 use std::collections::BTreeMap;
@@ -103,13 +103,17 @@ impl Manifest {
         self.layers.as_deref().unwrap_or_default()
     }
 
-    /// The manifests with signature bundles, if this is a list of referrers.
-    pub(crate) fn bundles(&self) -> impl Iterator<Item = &Descriptor> {
-        let is_bundle = |descriptor: &&Descriptor| {
-            let kind = descriptor.artifact_type.as_deref().unwrap_or_default();
-            kind == media_type::BUNDLE || kind == media_type::BUNDLE_LONG
-        };
-        self.manifests.as_deref().unwrap_or_default().iter().filter(is_bundle)
+    /// The manifests that it lists; none unless it is an index.
+    pub(crate) fn into_manifests(self) -> Vec<Descriptor> {
+        self.manifests.unwrap_or_default()
+    }
+}
+
+impl Descriptor {
+    /// Whether it is a Sigstore bundle: a signature or an attestation.
+    pub(crate) fn is_bundle(&self) -> bool {
+        let kind = self.artifact_type.as_deref().unwrap_or_default();
+        kind == media_type::BUNDLE || kind == media_type::BUNDLE_LONG
     }
 }
 
@@ -227,7 +231,7 @@ mod tests {
             (image(&[wasm.clone(), wasm.clone()]), "2 layers"),
             (image(&[gzip]), "not an archive"),
             (image(&[tar]), "not an archive"),
-            (image(&[wasm.replace("\"size\": 8", "\"size\": 67108865")]), "the limit is 67108864"),
+            (image(&[wasm.replace("\"size\": 8", "\"size\": 134217729")]), "the limit is 134217728"),
             (image(&[wasm.replace("\"size\": 8", "\"size\": -1")]), "not a manifest"),
             (image(&[wasm.replace("sha256:e", "sha512:e")]), "digest"),
             (image(std::slice::from_ref(&wasm)).replace("image.manifest", "image.index"), "do not fit"),

@@ -30,6 +30,18 @@ pub struct Package {
     pub created: Option<Timestamp>,
 }
 
+impl Package {
+    /// Checks that a reference names what can be pushed to, and returns its tag.
+    ///
+    /// # Errors
+    /// [`Error::Reference`] if it has a digest.
+    pub fn check_target(reference: &Reference) -> Result<&str, Error> {
+        let tag = reference.tag.as_deref().filter(|_| reference.digest.is_none());
+        let cause = "a push needs a tag and no digest, which follows from what is pushed";
+        tag.ok_or_else(|| Error::Reference { text: reference.to_string(), cause })
+    }
+}
+
 impl Registries {
     /// Pushes a component, and returns the digest of its manifest, which is what users pin and what is signed. Pushing it
     /// again is harmless. Mirrors are not written.
@@ -38,10 +50,7 @@ impl Registries {
     /// [`Error::NotComponent`], [`Error::TooLarge`], [`Error::Reference`] if the reference has a digest, and those of the
     /// registry.
     pub async fn push(&self, reference: &Reference, package: &Package) -> Result<Digest, Error> {
-        let Some(tag) = reference.tag.as_deref().filter(|_| reference.digest.is_none()) else {
-            let cause = "a push needs a tag and no digest, which follows from what is pushed";
-            return Err(Error::Reference { text: reference.to_string(), cause });
-        };
+        let tag = Package::check_target(reference)?;
         if package.bytes.len() as u64 > MAX_COMPONENT {
             return Err(Error::TooLarge { place: "the component".to_owned(), limit: MAX_COMPONENT });
         }
@@ -57,8 +66,8 @@ impl Registries {
             let place = Place { repository: reference.repository.clone() };
             let session = self.session(&place, Access::Push).await?;
             let config: Bytes = config(package).into();
-            session.put_blob(&package.bytes).await?;
-            session.put_blob(&config).await?;
+            session.put_blob(&package.bytes, session.progress.clone()).await?;
+            session.put_blob(&config, None).await?;
             session.put_manifest(tag, manifest(package, &config)).await
         };
         timeout(whole, pushing).await.map_err(late)?

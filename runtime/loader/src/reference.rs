@@ -1,5 +1,6 @@
 //! Where a component comes from: a reference to a registry, or a file. The forms are those of other tools, except that a
-//! reference names its registry and its tag or digest: a default for these would decide which code runs. Pure.
+//! reference names its registry and its tag or digest: a default for these would decide which code runs. A name of one part at
+//! Docker Hub is one in `library`, as it is for Docker. Pure.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -102,16 +103,20 @@ fn parse(text: &str) -> Result<Reference, Error> {
         Some((rest, digest)) => (rest, Some(digest.parse().map_err(|cause| wrong(text, cause))?)),
         None => (rest, None),
     };
-    let (registry, rest) = rest
-        .split_once('/')
-        .ok_or_else(|| wrong(text, "it names no registry; write it as in ghcr.io/example/provider:1.2"))?;
+    let (registry, rest) = rest.split_once('/').ok_or_else(|| {
+        wrong(
+            text,
+            "it names no registry; write it as in ghcr.io/example/provider:1.2, or docker.io/NAME:TAG for Docker Hub",
+        )
+    })?;
     let (name, tag) = match rest.split_once(':') {
         Some((name, tag)) => (name, Some(tag.to_owned())),
         None => (rest, None),
     };
     let registry = registry.to_ascii_lowercase();
     if !is_registry(&registry) {
-        let cause = "what comes before the first slash is not a registry; write it as in ghcr.io/example/provider:1.2";
+        let cause = "what comes before the first slash is not a registry; write it as in ghcr.io/example/provider:1.2, \
+                     or docker.io/NAME:TAG for Docker Hub";
         return Err(wrong(text, cause));
     }
     if !is_name(name) {
@@ -122,7 +127,15 @@ fn parse(text: &str) -> Result<Reference, Error> {
     if tag.as_deref().is_some_and(|tag| !is_tag(tag)) {
         return Err(wrong(text, "a tag has 1 to 128 letters, digits, `.`, `_` and `-`"));
     }
-    Ok(Reference { repository: Repository { registry, name: name.to_owned() }, tag, digest })
+    Ok(Reference { repository: repository(registry, name), tag, digest })
+}
+
+/// A repository, where Docker Hub has one name and a namespace for names of one part.
+fn repository(registry: String, name: &str) -> Repository {
+    let is_hub = matches!(&*registry, "docker.io" | "index.docker.io");
+    let registry = if is_hub { "docker.io".to_owned() } else { registry };
+    let name = if is_hub && !name.contains('/') { format!("library/{name}") } else { name.to_owned() };
+    Repository { registry, name }
 }
 
 fn wrong(text: &str, cause: &'static str) -> Error {
@@ -163,7 +176,7 @@ pub(crate) fn is_name(name: &str) -> bool {
     name.len() <= 255 && name.split('/').all(is_part)
 }
 
-fn is_tag(tag: &str) -> bool {
+pub(crate) fn is_tag(tag: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     (1..=128).contains(&tag.len())
         && tag.bytes().next().is_some_and(is_word)
@@ -225,6 +238,15 @@ mod tests {
         assert_eq!(both.wanted(), format!("sha256:{HEX}"));
         assert_eq!("ghcr.io/a/b".parse::<Repository>().unwrap(), both.repository);
         assert!("ghcr.io/a/b:1".parse::<Repository>().unwrap_err().to_string().contains("neither a tag"));
+        for (text, expected) in [
+            ("docker.io/provider:1", "docker.io/library/provider:1"),
+            ("docker.io/example/provider:1", "docker.io/example/provider:1"),
+            ("index.docker.io/provider:1", "docker.io/library/provider:1"),
+            ("docker.io:443/provider:1", "docker.io:443/provider:1"),
+            ("mirror.corp/provider:1", "mirror.corp/provider:1"),
+        ] {
+            assert_eq!(text.parse::<Reference>().unwrap().to_string(), expected);
+        }
         for (text, path) in [("file:a.wasm", "a.wasm"), ("file:///a/b.wasm", "/a/b.wasm"), ("file:/c", "/c")]
         {
             assert_eq!(text.parse::<Source>().unwrap(), Source::File(path.into()));
@@ -236,7 +258,9 @@ mod tests {
         for (text, expected) in [
             ("", "names no registry"),
             ("provider:1", "names no registry"),
+            ("provider:1", "docker.io/NAME:TAG"),
             ("example/provider:1", "not a registry"),
+            ("example/provider:1", "docker.io/NAME:TAG"),
             ("user:pw@ghcr.io/a:1", "a digest is"),
             ("https://ghcr.io/a:1", "only oci:// and file:"),
             ("ghcr.io/a", "no version"),

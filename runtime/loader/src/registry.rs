@@ -7,12 +7,13 @@
 //! two JSON documents. The stack below is the one of the gate: hyper, rustls and ring.
 //!
 //! ```text
-//! pull, push        what is asked of a repository
+//! pull, referrers   what is read of a repository
+//! push              what is written to it
 //! session           credential, token, redirects, repetition
 //! challenge         what a registry demands with a 401 (pure)
 //! target, address   where an answer may lead (pure)
 //! network           names, addresses, TLS
-//! exchange          one request and its answer
+//! exchange, upload  one request and its answer
 //! settings          what the operator sets for a registry
 //! ```
 
@@ -22,25 +23,35 @@ mod exchange;
 mod network;
 mod pull;
 mod push;
+mod referrers;
 mod session;
 pub(crate) mod settings;
 mod target;
+mod upload;
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+
+use tokio::time::timeout;
 
 use crate::credential::{self, CredentialSource};
 use crate::error::Error;
-use crate::reference::Repository;
+use crate::progress::Progress;
+use crate::reference::{Reference, Repository};
 use network::Network;
 pub(crate) use session::{Access, Session};
 use settings::{RegistrySettings, Timeouts, split_mirror};
 use target::Origin;
 
+/// Boxed, since the compiler can't tell that those of asynchronous closures can be sent to another thread.
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// All registries, with their settings and credentials. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Registries {
     shared: Arc<Shared>,
+    progress: Option<Progress>,
 }
 
 #[derive(Debug)]
@@ -77,7 +88,13 @@ impl Registries {
             }
         }
         let network = Network::new();
-        Ok(Self { shared: Arc::new(Shared { settings, credentials, timeouts, network }) })
+        Ok(Self { shared: Arc::new(Shared { settings, credentials, timeouts, network }), progress: None })
+    }
+
+    /// The same registries, whose transfers of components report how far they are.
+    #[must_use]
+    pub fn with_progress(self, progress: Progress) -> Self {
+        Self { progress: Some(progress), ..self }
     }
 
     pub(crate) fn timeouts(&self) -> Timeouts {
@@ -94,6 +111,33 @@ impl Registries {
             Place { repository: Repository { registry: registry.to_owned(), name } }
         });
         mirrored.chain([Place { repository: repository.clone() }]).collect()
+    }
+
+    /// Asks each place of a reference until one has what is wanted, within the time for all of it.
+    pub(crate) async fn ask_each<'a, T>(
+        &'a self,
+        reference: &'a Reference,
+        ask: impl Fn(Place) -> BoxFuture<'a, Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let whole = self.timeouts().whole;
+        let asking = async {
+            let mut each = Vec::new();
+            for place in self.places(&reference.repository) {
+                match ask(place).await {
+                    Ok(found) => return Ok(found),
+                    // No other place could help.
+                    Err(error @ Error::Store { .. }) => return Err(error),
+                    Err(error) => each.push(error),
+                }
+            }
+            match each.len() {
+                1 => each.pop().map_or(Err(Error::NotFound { place: reference.to_string() }), Err),
+                _ => Err(Error::Everywhere { each }),
+            }
+        };
+        let registry = reference.repository.registry.clone();
+        let late = |_| Error::Timeout { registry, phase: "for the whole fetch", after: whole };
+        timeout(whole, asking).await.map_err(late)?
     }
 
     /// Begins to ask a place.
@@ -119,6 +163,7 @@ impl Registries {
             access,
             credential,
             authorization: Mutex::new(None),
+            progress: self.progress.clone(),
         })
     }
 

@@ -5,6 +5,7 @@
 //! artifacts/HEX-REPOSITORY.json     by the digest of the manifest: manifest, entry of an index, signatures
 //! references/HASH.json              what a tag led to at last
 //! pins/OWNER.json                   what runs, and what can be rolled back to
+//! owners/OWNER.json                 what the owner keeps, which the store doesn't read
 //! unfinished/                       what is being written
 //! ```
 //!
@@ -88,6 +89,11 @@ impl Store {
             return folder::remove(&path).map_err(|source| store_error("remove", &path, source));
         }
         self.write_json(&path, &pins)
+    }
+
+    /// Where an owner, such as a provider, keeps what it has to remember about its components.
+    pub fn record_path(&self, owner: &str) -> PathBuf {
+        self.root.join("owners").join(format!("{}.json", Digest::of(owner.as_bytes()).short()))
     }
 
     /// What a reference led to when the registry was asked last.

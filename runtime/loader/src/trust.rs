@@ -12,7 +12,7 @@
 pub(crate) mod evidence;
 pub(crate) mod key;
 pub(crate) mod policy;
-mod signature;
+pub(crate) mod signature;
 #[cfg(test)]
 mod tests;
 pub(crate) mod verify;

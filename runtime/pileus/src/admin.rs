@@ -14,7 +14,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use pileus_controllers::Health;
-use pileus_gate::Gate;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -23,6 +22,7 @@ use tokio::time::Instant;
 use crate::cli;
 use crate::error::Error;
 use crate::leader::LeaderStatus;
+use crate::providers::Gates;
 
 /// The content type of the text that `encode` writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -33,8 +33,8 @@ pub(crate) struct Sources {
     pub(crate) health: Health,
     pub(crate) leader: watch::Receiver<LeaderStatus>,
     pub(crate) registry: Arc<Registry>,
-    /// None until the provider is loaded.
-    pub(crate) gate: watch::Receiver<Option<Gate>>,
+    /// Of the providers that serve calls, by name.
+    pub(crate) gates: watch::Receiver<Gates>,
 }
 
 /// The addresses that the server listens on.
@@ -63,7 +63,7 @@ pub(crate) fn start(flags: &cli::AdminServer, sources: Sources) -> Result<Listen
 
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Machine)?;
-    let pages = debug::router(sources.gate.clone());
+    let pages = debug::router(sources.gates.clone());
     let router = router(sources, has_debug_pages.then(|| pages.clone()));
     let serve = async move {
         let own = async {
@@ -144,7 +144,7 @@ mod tests {
             health: Health::default(),
             leader: watch::channel(LeaderStatus::Starting).1,
             registry: Arc::default(),
-            gate: watch::channel(None).1,
+            gates: watch::channel(Gates::new()).1,
         };
         let flags = cli::AdminServer {
             admin_address: admin.parse().unwrap(),

@@ -19,6 +19,7 @@ use pileus_gate::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
+use crate::cli;
 use crate::error::Error;
 pub(crate) use proxy::Environment;
 use proxy::Proxy;
@@ -69,6 +70,25 @@ pub(crate) struct ClusterConfig {
 /// # Errors
 /// [`Error::Kubeconfig`] if no usable configuration is found.
 pub(crate) async fn config(path: Option<PathBuf>, user_agent: &str) -> Result<ClusterConfig, Error> {
+    reach((path, None), false, user_agent).await
+}
+
+/// As [`config`], by the rules of kubectl: also from `~/.kube/config`, and in another context than the current one.
+///
+/// # Errors
+/// As [`config`].
+pub(crate) async fn operator_config(access: cli::Access, user_agent: &str) -> Result<ClusterConfig, Error> {
+    reach((access.kubeconfig, access.context), true, user_agent).await
+}
+
+async fn reach(
+    (path, context): (Option<PathBuf>, Option<String>),
+    as_kubectl: bool,
+    user_agent: &str,
+) -> Result<ClusterConfig, Error> {
+    let own = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".kube/config"));
+    let own = own.filter(|file| as_kubectl && std::env::var_os("KUBECONFIG").is_none() && file.exists());
+    let path = path.or(own);
     let from_variable = || format!("in KUBECONFIG ({})", std::env::var("KUBECONFIG").unwrap_or_default());
     let named = path.as_ref().map_or_else(from_variable, |path| path.display().to_string());
     let invalid = |error: kube::config::KubeconfigError| {
@@ -81,6 +101,9 @@ pub(crate) async fn config(path: Option<PathBuf>, user_agent: &str) -> Result<Cl
     let mut proxy_url = None;
     let config = match kubeconfig {
         Some(mut kubeconfig) => {
+            if context.is_some() {
+                kubeconfig.current_context = context;
+            }
             let root_file = prepare(&mut kubeconfig, &mut proxy_url);
             let options = KubeConfigOptions::default();
             let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(invalid)?;

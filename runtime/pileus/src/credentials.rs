@@ -13,14 +13,16 @@ use jiff::Timestamp;
 use pileus_controllers::events::{Events, Reason};
 use pileus_controllers::{Health, HealthCheck};
 use pileus_gate::{CredentialState, Failing, Gate};
+use tokio::sync::watch;
 
 /// How often the state of credentials is checked. A check only reads memory.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The readiness conditions for the credentials of one provider.
 pub(crate) struct CredentialConditions {
-    gate: Gate,
-    conditions: Vec<HealthCheck>,
+    /// The present gate is the last one.
+    gates: watch::Receiver<Gate>,
+    health: Health,
 }
 
 /// The status of a credential.
@@ -44,19 +46,32 @@ struct CredentialEvent {
 }
 
 impl CredentialConditions {
-    /// Adds a condition for each credential of a gate. It fails until the credential is acquired.
-    pub(crate) fn new(gate: Gate, health: &Health) -> Self {
-        let condition = |state: &CredentialState| {
-            health.check(format!("credential-{}", state.name), "it is being acquired")
-        };
-        let conditions = gate.credentials().iter().map(condition).collect();
-        Self { gate, conditions }
+    /// Those of a gate, which may be replaced by others later.
+    pub(crate) fn new(gates: watch::Receiver<Gate>, health: &Health) -> Self {
+        Self { gates, health: health.clone() }
     }
 
-    /// Updates the conditions, and never returns.
-    pub(crate) async fn update(&self) {
+    /// Adds a condition for each credential, which fails until the credential is acquired, and updates it. Returns when no
+    /// gate can follow any more.
+    pub(crate) async fn update(mut self) {
         loop {
-            for (condition, state) in self.conditions.iter().zip(self.gate.credentials()) {
+            let gate = self.gates.borrow_and_update().clone();
+            // The checks of a former gate end with this part.
+            let health = self.health.part();
+            let condition = |state: &CredentialState| {
+                health.check(format!("credential-{}", state.name), "it is being acquired")
+            };
+            let conditions: Vec<_> = gate.credentials().iter().map(condition).collect();
+            tokio::select! {
+                changed = self.gates.changed() => if changed.is_err() { return },
+                () = Self::update_all(&gate, &conditions) => {}
+            }
+        }
+    }
+
+    async fn update_all(gate: &Gate, conditions: &[HealthCheck]) {
+        loop {
+            for (condition, state) in conditions.iter().zip(gate.credentials()) {
                 match (status(&state), &state.failing) {
                     (CredentialStatus::Missing, _) => condition.fail(describe(&state)),
                     (CredentialStatus::Failing, _) => condition.pass_with_remark(describe(&state)),
@@ -71,10 +86,10 @@ impl CredentialConditions {
 
 /// Records an event for each change of a provider's credentials, and never returns. Failures that began before this process
 /// led are recorded too, because no leader may have recorded them.
-pub(crate) async fn record_events(gate: &Gate, provider: &str, events: &Events) {
+pub(crate) async fn record_events(gates: &watch::Receiver<Gate>, provider: &str, events: &Events) {
     let mut reported = BTreeMap::new();
     loop {
-        for CredentialEvent { reason, note } in changes(&mut reported, &gate.credentials()) {
+        for CredentialEvent { reason, note } in changes(&mut reported, &gates.borrow().credentials()) {
             events.record_for_provider(provider, reason, note);
         }
         tokio::time::sleep(PERIOD).await;

@@ -102,6 +102,7 @@ mod grants;
 mod identity;
 mod limits;
 mod origin;
+mod release;
 mod resources;
 #[cfg(test)]
 #[path = "../tests/cluster/crd/rows.rs"]
@@ -111,30 +112,32 @@ mod selector;
 mod settings;
 mod source;
 mod swap;
+mod syntax;
 mod trust;
 mod value_kind;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ipnet::IpNet;
 use pileus_controllers::facts::service::NodeSelector;
 use pileus_gate::{Connection, Credential, Grant, Limit, Problem};
 use pileus_host::Limits;
 use pileus_host::swap::Policy;
-use pileus_loader::{Digest, TrustPolicy};
+use pileus_loader::TrustPolicy;
 use serde_json::Value;
 
 use crate::error::Error;
 use crate::secrets::Secrets;
 use fields::Fields;
 use origin::Origin;
+use syntax::{cidr, class, first_line, name, non_empty, parsed};
 
-pub(crate) use origin::ClusterOrigin;
-pub(crate) use source::Source;
+pub(crate) use origin::{ClusterOrigin, DocumentOrigin};
+pub(crate) use settings::Settings;
+pub(crate) use source::{Image, ImageSource, Source};
 
 /// The version of the document that this program reads.
-const API_VERSION: &str = "pileus.dev/v1alpha1";
+pub(crate) const API_VERSION: &str = "pileus.dev/v1alpha1";
 
 /// A CloudProvider document.
 #[derive(Debug)]
@@ -146,16 +149,12 @@ pub(crate) struct CloudProvider {
     /// What makes the component trusted.
     pub(crate) trust: TrustPolicy,
     /// How to move to another release.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) swap: Policy,
-    /// The digest of what changes how the component runs, and not which one or when.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
-    pub(crate) settings_digest: Digest,
+    /// What changes how the component runs, and not which one or when.
+    pub(crate) settings: Settings,
     /// The Nodes without a provider ID that it serves.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) node_selector: NodeSelector,
     /// Whether it serves Services without a class.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) is_default: bool,
     /// The provider's configuration, JSON text.
     pub(crate) configuration: String,
@@ -193,7 +192,6 @@ impl CloudProvider {
     ///
     /// # Errors
     /// All problems of the document.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) fn from_resource(resource: &Value, origin: &ClusterOrigin) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut document = Fields::of("", Some(resource), &mut problems);
@@ -254,12 +252,13 @@ impl CloudProvider {
         let node_selector = selector::node_selector(&mut spec);
         let is_default = spec.boolean("default", true);
         spec.end();
+        let source = source?;
         Some(Self {
             name: name?,
-            source: source?,
+            settings: Settings::of(written.unwrap_or(&Value::Null), &source),
+            source,
             trust,
             swap,
-            settings_digest: settings::digest(written.unwrap_or(&Value::Null)),
             node_selector,
             is_default,
             configuration,
@@ -272,57 +271,6 @@ impl CloudProvider {
             call_limits,
         })
     }
-}
-
-fn cidr(text: &str) -> Result<IpNet, String> {
-    let cidr = text.parse::<IpNet>().ok().or_else(|| text.parse().ok().map(|ip: std::net::IpAddr| ip.into()));
-    cidr.ok_or_else(|| format!("invalid CIDR {text:?}; write it as in 10.0.0.0/8"))
-}
-
-fn non_empty(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() { Err("expected a non-empty string".to_owned()) } else { Ok(text.to_owned()) }
-}
-
-fn parsed<T: std::str::FromStr<Err = pileus_gate::Error>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|error: pileus_gate::Error| error.to_string())
-}
-
-/// Parses a name that is valid in metrics, logs, and `metadata.name` of a Kubernetes object.
-fn name(text: &str) -> Result<String, String> {
-    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let is_name = !text.is_empty() && text.len() <= 63 && text.chars().all(good) && !text.starts_with('-');
-    if is_name && !text.ends_with('-') {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("invalid name {text:?}; use 1 to 63 lower-case letters, digits and dashes"))
-    }
-}
-
-/// Parses a class as the API server accepts it in `spec.loadBalancerClass`; no Service can have another one.
-fn class(text: &str) -> Result<String, String> {
-    let (prefix, class) = text.split_once('/').map_or((None, text), |(prefix, class)| (Some(prefix), class));
-    let is_part = |part: &str, inside: &str| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric();
-        !part.is_empty()
-            && part.chars().all(|c| is_plain(c) || inside.contains(c))
-            && part.starts_with(is_plain)
-            && part.ends_with(is_plain)
-    };
-    let is_prefix = |prefix: &str| {
-        let is_label = |label| is_part(label, "-") && !prefix.contains(|c: char| c.is_ascii_uppercase());
-        prefix.len() <= 253 && prefix.split('.').all(is_label)
-    };
-    if class.len() <= 63 && is_part(class, "-_.") && prefix.is_none_or(is_prefix) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("invalid load balancer class {text:?}; write it as in example.com/internal"))
-    }
-}
-
-fn first_line(error: &impl ToString) -> String {
-    let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
 #[cfg(test)]
@@ -652,7 +600,7 @@ extra: 1
         let origin = ClusterOrigin::new(Secrets::default(), None).unwrap();
         let read = CloudProvider::from_resource(&resource, &origin).unwrap();
         assert_eq!((read.name.as_str(), read.configuration.as_str()), ("hetzner", "{}"));
-        assert_eq!(read.settings_digest, settings::digest(&resource["spec"]));
+        assert_eq!(read.settings, Settings::of(&resource["spec"], &read.source));
         let mut wrong = resource.clone();
         wrong["metadata"]["name"] = "hetzner.example".into();
         wrong["spec"]["grant"] = serde_json::json!([]);

@@ -60,6 +60,17 @@ pub enum Error {
     /// The proxy to the API server can't be used.
     #[error("can't use the proxy to the API server: {0}")]
     Proxy(String),
+    /// The command line names no CloudProvider that exists.
+    #[error("{0}")]
+    NoSuchProvider(String),
+    /// The operator's order was not carried out.
+    #[error("provider {provider}: {why}")]
+    NotCarriedOut {
+        /// The CloudProvider.
+        provider: String,
+        /// Why.
+        why: String,
+    },
     /// Nodes to release are not held.
     #[error("no node was released:{}\nsee `kubectl describe node NAME` for the condition pileus.dev/MachineAbsent of held nodes", list(.0))]
     NotHeld(Vec<String>),
@@ -82,9 +93,62 @@ pub enum Error {
         /// The cause.
         source: pileus_host::Error,
     },
+    /// The wasm engine doesn't start.
+    #[error("{0}")]
+    Engine(pileus_host::Error),
+    /// A component file has changed since it was looked at.
+    #[error("{} has changed: it was {wanted}, and is {found}", path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+        /// The digest that it had.
+        wanted: pileus_loader::Digest,
+        /// The digest that it has.
+        found: pileus_loader::Digest,
+    },
+    /// A release can't take over from the active one.
+    #[error("provider {provider}: version {version} can't take over from the active one:{}", list(problems))]
+    Incompatible {
+        /// The operator's name for the provider.
+        provider: String,
+        /// The version that was refused.
+        version: String,
+        /// All reasons.
+        problems: Vec<String>,
+    },
+    /// The settings of a release can't be used.
+    #[error("{problem}")]
+    Settings {
+        /// What is wrong.
+        problem: String,
+    },
+    /// A folder that has to be written can't be used.
+    #[error("can't use the folder of --{flag}: {cause}")]
+    Folder {
+        /// The flag that names it.
+        flag: &'static str,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A file can't be written.
+    #[error("can't write {}: {source}", path.display())]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The component can't be had, stored, pushed or trusted.
     #[error("{0}")]
     Source(#[from] pileus_loader::Error),
+    /// A new provider can't be written.
+    #[error("can't write the provider to {}: {source}; nothing was left there", folder.display())]
+    ProviderNotWritten {
+        /// The folder of the crate.
+        folder: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The provider has no capability that a controller uses.
     #[error(
         "provider {provider}: no controller can use it: it exports neither instances nor load balancers, and routes need --cluster-cidr; see `pileus inspect` for its exports"
@@ -151,12 +215,21 @@ impl Error {
 
     pub(crate) fn code(&self) -> u8 {
         use pileus_host::Error as Host;
-        use pileus_loader::Error as Source;
         match self {
-            Self::Machine(_) | Self::Admin { .. } | Self::LeaseLost(_) | Self::Stopped { .. } => 1,
+            Self::Machine(_)
+            | Self::Admin { .. }
+            | Self::LeaseLost(_)
+            | Self::Stopped { .. }
+            | Self::Engine(_)
+            | Self::Replaced { .. }
+            | Self::ProviderNotWritten { .. }
+            | Self::Settings { .. }
+            | Self::Folder { .. }
+            | Self::Output { .. } => 1,
             Self::Flag { .. }
             | Self::CommandLine(_)
             | Self::UpstreamFlags(_)
+            | Self::NoSuchProvider(_)
             | Self::DocumentUnreadable { .. }
             | Self::Document { .. }
             | Self::Kubeconfig(_)
@@ -171,19 +244,12 @@ impl Error {
                 }
                 _ => 4,
             },
-            Self::Source(source) => match source {
-                Source::Reference { .. }
-                | Source::Policy { .. }
-                | Source::Settings { .. }
-                | Source::File { .. } => 2,
-                Source::NotComponent { .. } | Source::TooLarge { .. } => 3,
-                Source::Untrusted { .. } => 8,
-                Source::Store { .. } | Source::NotStored { .. } => 1,
-                _ => 6,
-            },
-            Self::NothingToDo { .. } => 3,
+            Self::Source(source) => source_code(source),
+            Self::NothingToDo { .. } | Self::Incompatible { .. } => 3,
             Self::Nonconforming { .. } | Self::NotTested { .. } => 5,
-            Self::NotHeld(_) | Self::Cluster { .. } | Self::Unplanned { .. } => 6,
+            Self::NotHeld(_) | Self::NotCarriedOut { .. } | Self::Cluster { .. } | Self::Unplanned { .. } => {
+                6
+            }
             Self::Provider { source, .. } => match source {
                 Host::Engine(_) | Host::CompilerSpawn(_) => 1,
                 Host::NotWasm { .. }
@@ -198,6 +264,27 @@ impl Error {
                 Host::Info { .. } | Host::Description(_) | Host::Configuration(_) | Host::Settings(_) => 4,
             },
         }
+    }
+}
+
+fn source_code(source: &pileus_loader::Error) -> u8 {
+    use pileus_loader::Error as Source;
+    match source {
+        Source::Reference { .. } | Source::Policy { .. } | Source::Settings { .. } | Source::File { .. } => 2,
+        Source::NotComponent { .. } | Source::TooLarge { .. } => 3,
+        Source::Untrusted { .. } => 8,
+        Source::Store { .. } | Source::NotStored { .. } => 1,
+        // The last one is the registry itself, which decides where its mirrors couldn't help.
+        Source::Everywhere { each } => each.last().map_or(6, source_code),
+        Source::NotFound { .. }
+        | Source::Corrupt { .. }
+        | Source::Unauthorized { .. }
+        | Source::Credential { .. }
+        | Source::Misled { .. }
+        | Source::Unreachable { .. }
+        | Source::Timeout { .. }
+        | Source::Answer { .. }
+        | Source::Protocol { .. } => 6,
     }
 }
 

@@ -1,8 +1,9 @@
 //! `pileus inspect`: shows what a component is, before it is trusted with a cluster.
 //!
-//! `binary` reads the component's bytes; the host and the provider itself supply the rest. `text`, with the table of
-//! `rules`, and `json` print the same [`Inspection`].
+//! `binary` reads the component's bytes, and `artifact` has what a registry says about it; the host and the provider itself
+//! supply the rest. `text`, with the table of `rules`, and `json` print the same [`Inspection`].
 
+mod artifact;
 mod binary;
 mod json;
 mod rules;
@@ -10,25 +11,31 @@ mod text;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
-use pileus_host::{Capability, CodeOrigin, Component, Description, Engine, Limits, Settings};
-use pileus_loader::TrustPolicy;
+use jiff::Timestamp;
+use pileus_host::{Capability, CodeOrigin, Description, Engine, Limits, Settings};
+use pileus_loader::{Source, Verified};
 use prometheus_client::registry::Registry;
 
 use crate::access_review::{AccessReview, RequestedHost};
 use crate::cli;
 use crate::document::CloudProvider;
 use crate::error::Error;
-use crate::provider::{compiled_code, compiler, gate_config, read_file};
+use crate::folders::compiled_code;
+use crate::provider::{compile, compiler, gate_config};
 use crate::secrets::Secrets;
+use crate::sources::{Artifact, read_file, source, trust_policy};
 use crate::terminal;
+use artifact::InspectedArtifact;
 use binary::Binary;
 
 /// All that is known about a component.
 struct Inspection {
-    file: String,
+    /// The file, or the reference.
+    source: String,
+    /// What a registry has of it; none for a file.
+    artifact: Option<InspectedArtifact>,
     digest: String,
     /// In bytes.
     size: usize,
@@ -58,17 +65,22 @@ enum CodeSource {
 
 /// Prints an inspection.
 pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
-    let cli::Inspect { component: path, provider, json, compiled } = arguments;
-    let read = |path| CloudProvider::read(path, &Secrets::default());
-    let document = provider.as_deref().map(read).transpose()?;
-    let failed = |source| Error::Provider { provider: path.display().to_string(), source };
+    let cli::Inspect { component, provider, json, source: flags, store, compiled } = arguments;
+    let source = source(&component)?;
+    let name = match &source {
+        Source::File(path) => path.display().to_string(),
+        Source::Registry(reference) => reference.to_string(),
+    };
+    let read_document = |path| CloudProvider::read(path, &Secrets::default());
+    let document = provider.as_deref().map(read_document).transpose()?;
+    let failed = |source| Error::Provider { provider: name.clone(), source };
     let limits = document.as_ref().map_or_else(Limits::default, |document| document.call_limits.clone());
     let identity = document.as_ref().map_or_else(BTreeMap::new, |document| document.identity.clone());
     let metrics = pileus_host::Metrics::register(&mut Registry::default());
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let verified = read_file(&path, &TrustPolicy::default()).await?;
+    let (verified, artifact) = read(source, &flags, store).await?;
     let binary = Binary::read(verified.bytes());
-    let component = Component::load(&engine, verified).await.map_err(failed)?;
+    let component = compile(&engine, verified).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics).await.map_err(failed)?;
     let configuration = document.as_ref().map_or("{}", |document| document.configuration.as_str());
     let settings = match (component.configure(configuration, &limits, &metrics).await, &document) {
@@ -82,11 +94,12 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         None => description,
     };
     let access = match (document, &settings) {
-        (Some(document), Some(settings)) => Some(review(document, settings, &path)?),
+        (Some(document), Some(settings)) => Some(review(document, settings, &name)?),
         _ => None,
     };
     let inspection = Inspection {
-        file: path.display().to_string(),
+        source: name.clone(),
+        artifact,
         digest: component.digest.to_string(),
         size: component.size,
         code: match component.code_origin {
@@ -110,15 +123,38 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
     Ok(())
 }
 
+/// Reads a component, and what its registry has of it.
+async fn read(
+    source: Source,
+    flags: &cli::SourceFlags,
+    store: cli::StoreFolder,
+) -> Result<(Verified, Option<InspectedArtifact>), Error> {
+    let reference = match source {
+        Source::File(path) => return Ok((read_file(&path, &trust_policy(flags)?).await?, None)),
+        Source::Registry(reference) => reference,
+    };
+    let artifact = Artifact::new(reference, flags)?;
+    let verified = artifact.fetch(store).await?;
+    // Of the very artifact that was fetched, although a tag may have moved in between.
+    let pinned = artifact.reference.pinned(verified.digest());
+    let details = artifact.registries.details(&pinned, &artifact.policy, Timestamp::now()).await?;
+    let inspected = InspectedArtifact {
+        reference: pinned.to_string(),
+        tag: artifact.reference.tag.clone(),
+        has_keys: !flags.key.is_empty(),
+        details,
+    };
+    Ok((verified, Some(inspected)))
+}
+
 /// Reviews settings with a document.
 ///
 /// # Errors
 /// [`Error::Gate`] if a run would reject them.
-fn review(document: CloudProvider, settings: &Settings, component: &Path) -> Result<AccessReview, Error> {
+fn review(document: CloudProvider, settings: &Settings, component: &str) -> Result<AccessReview, Error> {
     let access = AccessReview::new(settings, &document);
-    let invalid_gate =
-        |source| Error::Gate { provider: component.display().to_string(), source: Box::new(source) };
-    gate_config(document, settings.clone()).check().map_err(invalid_gate)?;
+    let invalid_gate = |source| Error::Gate { provider: component.to_owned(), source: Box::new(source) };
+    gate_config(&document, settings).check().map_err(invalid_gate)?;
     Ok(access)
 }
 

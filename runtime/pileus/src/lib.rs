@@ -23,30 +23,47 @@ mod access_review;
 mod admin;
 pub mod cli;
 mod cluster;
+mod completion;
 mod core_dumps;
 mod credentials;
 mod document;
 #[cfg(test)]
 mod documents;
 mod error;
+mod folders;
 mod inspect;
 mod leader;
 mod metrics;
+mod order;
 mod plan;
 mod provider;
+mod provider_new;
 mod provider_test;
+mod providers;
+mod pull;
+mod push;
+mod random;
 mod release;
+mod releases;
+mod resource_status;
 mod schema;
 mod secrets;
 mod signals;
+mod sources;
 mod start;
+mod status;
 mod telemetry;
 mod terminal;
+mod verify;
+mod warm;
+mod working;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use error::Error;
+
+use pileus_host::swap::OrderKind;
 
 use cli::{Command, LogFormat, Pileus, ProviderCommand};
 
@@ -74,27 +91,32 @@ pub fn fail(arguments: &[OsString], error: &str) -> ExitCode {
 
 /// Runs a command.
 fn run(pileus: Pileus) -> Result<ExitCode, Error> {
+    if let Command::Compile = pileus.command {
+        return Ok(pileus_host::compiler_main());
+    }
+    // Before any secret is read: of a document, a kubeconfig or a registry.
+    core_dumps::forbid().map_err(Error::Machine)?;
     match pileus.command {
-        Command::Run(arguments) => {
-            // Before any secret is read.
-            core_dumps::forbid().map_err(Error::Machine)?;
-            block_on(start::run(*arguments))?;
-        }
-        Command::Plan(arguments) => {
-            core_dumps::forbid().map_err(Error::Machine)?;
-            return block_on(plan::run(arguments));
-        }
-        Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
+        Command::Run(arguments) => block_on(start::run(*arguments))?,
+        Command::Plan(arguments) => return block_on(plan::run(arguments)),
+        Command::Inspect(arguments) => block_on(inspect::run(*arguments))?,
+        Command::Push(arguments) => block_on(push::run(arguments))?,
+        Command::Pull(arguments) => block_on(pull::run(arguments))?,
+        Command::Verify(arguments) => block_on(verify::run(arguments))?,
+        Command::Warm(arguments) => block_on(warm::run(arguments))?,
+        Command::Status(arguments) => block_on(status::run(arguments))?,
+        Command::Swap(cli::Swap { order }) => block_on(order::run(order, OrderKind::SwapNow))?,
+        Command::Rollback(cli::Rollback { order }) => block_on(order::run(order, OrderKind::Rollback))?,
+        Command::Pause(order) => block_on(order::run(order, OrderKind::Pause))?,
+        Command::Resume(order) => block_on(order::run(order, OrderKind::Resume))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
         Command::Schema(arguments) => schema::run(&arguments),
         Command::Provider(provider) => match provider.command {
-            ProviderCommand::Test(arguments) => {
-                // The document may have credentials.
-                core_dumps::forbid().map_err(Error::Machine)?;
-                block_on(provider_test::run(arguments))?;
-            }
+            ProviderCommand::New(arguments) => provider_new::run(arguments)?,
+            ProviderCommand::Test(arguments) => block_on(provider_test::run(arguments))?,
         },
-        Command::Compile => return Ok(pileus_host::compiler_main()),
+        Command::Completion(arguments) => completion::run(&arguments),
+        Command::Compile => {}
     }
     Ok(ExitCode::SUCCESS)
 }

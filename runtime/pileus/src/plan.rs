@@ -29,9 +29,9 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use crate::{cli, cluster, telemetry, terminal};
-use dry_run::DryRunProvider;
-use preview::Preview;
-use snapshot::ClusterSnapshot;
+pub(crate) use dry_run::DryRunProvider;
+pub(crate) use preview::{Identity, Preview, PreviewedChange, Section};
+pub(crate) use snapshot::{ClusterSnapshot, cluster_uid};
 
 /// The operator's settings of the controllers.
 pub(crate) struct PlanSettings {
@@ -49,7 +49,8 @@ const CHANGES_PENDING: u8 = 7;
 pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     telemetry::start(cli::LogFormat::Text, &arguments.log_filter)?;
     let mut cluster = arguments.cluster();
-    let cli::Plan { provider: path, kubeconfig, route_controller, json, verbose, compiled, .. } = arguments;
+    let cli::Plan { provider: path, kubeconfig, route_controller, json, verbose, compiled, stored, .. } =
+        arguments;
     let mut routes = route_controller.route(cluster.clone())?;
     let secrets = Secrets::default();
     let document = CloudProvider::read(&path, &secrets)?;
@@ -57,13 +58,14 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     let client = config.client(Fence::default())?;
     secrets.connect(client.clone(), &config.config.default_namespace);
     // Before anything that takes time, so that a wrong address of the API server is reported at once.
-    cluster.uid = snapshot::cluster_uid(&client, &config.config.cluster_url).await?;
+    cluster.uid = cluster_uid(&client, &config.config.cluster_url).await?;
     if let Some(routes) = &mut routes {
         routes.cluster.uid.clone_from(&cluster.uid);
     }
     let settings = PlanSettings { cluster, routes, classes: document.classes.clone() };
     let metrics = Metrics::register(&mut Registry::default());
-    let provider = DryRunProvider::load(document, compiled, cluster::addresses(&config), &metrics).await?;
+    let provider =
+        DryRunProvider::load(document, (compiled, stored), cluster::addresses(&config), &metrics).await?;
     let owned = provider.owned(&settings.cluster).await;
     let listed = owned.as_deref().unwrap_or_default();
     let snapshot = Box::pin(ClusterSnapshot::read(&client, &provider.provider, listed, &metrics)).await?;

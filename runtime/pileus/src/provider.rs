@@ -1,82 +1,77 @@
-//! Loads a provider: reads, compiles, describes and configures its component, and creates its gate.
+//! What every command does with a provider: it gets the component, compiles, describes and configures it, and makes its gate.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use jiff::Timestamp;
 use pileus_cloud::Provider;
 use pileus_gate::{Fence, Gate, Problem};
-use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Description, Engine, Guest, Limits, Settings};
-use pileus_loader::{Loader, TrustPolicy, Verified};
+use pileus_host::{CodeOrigin, Compiler, Component, Description, Engine, Guest, Settings};
+use pileus_loader::{Loader, Registries, Store, Timeouts, Verified};
 
 use crate::access_review::AccessReview;
-use crate::cli;
-use crate::document::{CloudProvider, Source};
+use crate::document::{CloudProvider, Image, ImageSource, Source};
 use crate::error::Error;
+use crate::folders::compiled_code;
 use crate::metrics::Metrics;
+use crate::sources::read_file;
+use crate::{cli, folders, terminal};
 
 /// A loaded provider with its gate.
 pub(crate) struct LoadedProvider {
-    /// The operator's name for the provider.
-    pub(crate) name: String,
+    pub(crate) document: CloudProvider,
     pub(crate) component: Component,
     pub(crate) description: Description,
-    configuration: String,
-    identity: BTreeMap<String, String>,
-    limits: Limits,
     pub(crate) gate: Gate,
 }
 
 impl LoadedProvider {
-    /// Replaces the gate.
-    pub(crate) fn with_gate(self, gate: Gate) -> Self {
-        Self { gate, ..self }
-    }
-
-    /// The provider as controllers call it.
-    pub(crate) fn provider(self, metrics: &Metrics) -> Provider {
-        let Self { name, component, description, configuration, identity, limits, gate } = self;
+    /// The provider as controllers call it, behind this gate.
+    pub(crate) fn provider(self, gate: Gate, metrics: &Metrics) -> Provider {
+        let Self { document, component, description, .. } = self;
+        let CloudProvider { name, configuration, identity, call_limits, .. } = document;
         let guest = Guest::new(component, &name, description, &configuration, gate, &metrics.host);
-        guest.with_identity(identity).with_limits(limits).provider()
+        guest.with_identity(identity).with_limits(call_limits).provider()
     }
 }
 
-/// Loads the provider of a document, and returns it with its gate.
+/// Loads the provider of a document, for a command that doesn't run its controllers.
 ///
 /// # Errors
-/// As [`prepare`].
-pub(crate) async fn load(
-    document: CloudProvider,
-    compiled: cli::Compiled,
-    denied_addresses: Vec<IpAddr>,
-    fence: Fence,
-    metrics: &Metrics,
-) -> Result<(Provider, Gate), Error> {
-    let loaded = prepare(document, compiled, denied_addresses, fence, metrics).await?;
-    let gate = loaded.gate.clone();
-    Ok((loaded.provider(metrics), gate))
-}
-
-/// Loads the provider of a document, without an adapter for controllers yet.
-///
-/// # Errors
-/// [`Error::Provider`] if the component can't be used or rejects its configuration, [`Error::Gate`] if the grants,
-/// limits or rules are invalid.
+/// [`Error::Source`] if the component can't be had, [`Error::Provider`] if it can't be used or rejects its configuration,
+/// [`Error::Gate`] if the grants, limits or rules are invalid.
 pub(crate) async fn prepare(
     document: CloudProvider,
-    compiled: cli::Compiled,
+    (compiled, stored): (cli::Compiled, cli::StoreFolder),
     denied_addresses: Vec<IpAddr>,
-    fence: Fence,
     metrics: &Metrics,
 ) -> Result<LoadedProvider, Error> {
-    let (name, configuration) = (document.name.clone(), document.configuration.clone());
-    let failed = |source| Error::Provider { provider: name.clone(), source };
-    let (identity, limits) = (document.identity.clone(), document.call_limits.clone());
-    let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let verified = read_file(component_file(&name, &document.source)?, &document.trust).await?;
+    let engine = engine(compiled)?;
+    let verified = obtain(&document, stored).await?;
+    let failed = |source| Error::Provider { provider: document.name.clone(), source };
     let component = Component::load(&engine, verified).await.map_err(failed)?;
-    let description = component.describe(&limits, &metrics.host).await.map_err(failed)?;
-    let settings = component.configure(&configuration, &limits, &metrics.host).await.map_err(failed)?;
+    let (description, settings) = configure(&component, &document, metrics).await?;
+    AccessReview::new(&settings, &document).log(&document.name);
+    let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
+    let config = pileus_gate::Config { denied_ranges, ..gate_config(&document, &settings) };
+    let invalid_gate = |source| Error::Gate { provider: document.name.clone(), source: Box::new(source) };
+    let gate = Gate::new(config, &metrics.gate).map_err(invalid_gate)?;
+    Ok(LoadedProvider { document, component, description, gate })
+}
+
+/// Describes and configures a component as a document says.
+///
+/// # Errors
+/// [`Error::Provider`].
+pub(crate) async fn configure(
+    component: &Component,
+    document: &CloudProvider,
+    metrics: &Metrics,
+) -> Result<(Description, Settings), Error> {
+    let CloudProvider { name, configuration, call_limits: limits, .. } = document;
+    let failed = |source| Error::Provider { provider: name.clone(), source };
+    let description = component.describe(limits, &metrics.host).await.map_err(failed)?;
+    let settings = component.configure(configuration, limits, &metrics.host).await.map_err(failed)?;
     let (source, took) = match component.code_origin {
         CodeOrigin::Compiled(took) => ("compiler", took),
         CodeOrigin::Cached(took) => ("cache", took),
@@ -90,15 +85,10 @@ pub(crate) async fn prepare(
         tracing::warn!(provider = %name, field = path, notice = message, "the provider has a notice about its configuration");
     }
     let description = description.with_settings(&settings);
-    AccessReview::new(&settings, &document).log(&name);
-    let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
-    let config = pileus_gate::Config { denied_ranges, fence, ..gate_config(document, settings) };
-    let invalid_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
-    let gate = Gate::new(config, &metrics.gate).map_err(invalid_gate)?;
-    Ok(LoadedProvider { name, component, description, configuration, identity, limits, gate })
+    Ok((description, settings))
 }
 
-/// The component file of a document with this name.
+/// The component file of a document with this name, for a command that fetches nothing.
 ///
 /// # Errors
 /// [`Error::Flag`] if its source is an image.
@@ -108,52 +98,72 @@ pub(crate) fn component_file<'a>(name: &str, source: &'a Source) -> Result<&'a P
         Source::Image(_) => Err(Error::Flag {
             flag: "provider",
             value: name.to_owned(),
-            problem:
-                "its source is an image, which this command can't fetch; name a file in spec.source.file"
-                    .to_owned(),
+            problem: "its source is an image; get it by `pileus pull`, and name the file".to_owned(),
         }),
     }
 }
 
-/// Reads a component of the operator.
+/// Gets the component of a document: its file, or what its image led to at last, or leads to now.
 ///
 /// # Errors
 /// [`Error::Source`].
-pub(crate) async fn read_file(path: &Path, policy: &TrustPolicy) -> Result<Verified, Error> {
-    Ok(Loader::read_file(path, policy).await?)
+pub(crate) async fn obtain(document: &CloudProvider, stored: cli::StoreFolder) -> Result<Verified, Error> {
+    let image = match &document.source {
+        Source::File(path) => return read_file(path, &document.trust).await,
+        Source::Image(image) => image,
+    };
+    let loader = loader(&folders::store(stored)?, image)?;
+    let reference = match &image.image {
+        Image::Reference(reference) => reference.clone(),
+        Image::Range(repository, range) => range.newest(&loader, repository).await?,
+    };
+    Ok(loader.obtain(&reference, &document.trust, Timestamp::now()).await?)
+}
+
+/// A loader with the registries and credentials of an image.
+///
+/// # Errors
+/// [`Error::Source`] for settings of registries that can't be used.
+pub(crate) fn loader(store: &Store, image: &ImageSource) -> Result<Loader, Error> {
+    let ImageSource { registries, credentials, .. } = image;
+    let registries = Registries::new(registries.clone(), credentials.clone(), Timeouts::default())?;
+    Ok(Loader::new(store.clone(), registries))
 }
 
 /// The configuration of the gate, as far as document and settings determine it.
-pub(crate) fn gate_config(document: CloudProvider, settings: Settings) -> pileus_gate::Config {
-    let CloudProvider { name, grants, limits: tightened, credentials, connection, .. } = document;
+pub(crate) fn gate_config(document: &CloudProvider, settings: &Settings) -> pileus_gate::Config {
     pileus_gate::Config {
-        provider: name,
-        grants,
-        rules: settings.rules,
-        refusals: settings.refusals,
-        limits: settings.limits.into_iter().map(|published| published.limit).collect(),
-        tightened,
-        credentials,
+        provider: document.name.clone(),
+        grants: document.grants.clone(),
+        rules: settings.rules.clone(),
+        refusals: settings.refusals.clone(),
+        limits: settings.limits.iter().map(|published| published.limit.clone()).collect(),
+        tightened: document.limits.clone(),
+        credentials: document.credentials.clone(),
         denied_ranges: Vec::new(),
         fence: Fence::default(),
-        connection,
+        connection: document.connection.clone(),
     }
 }
 
-/// The folder for compiled code, if one can be used. A relative or empty `XDG_CACHE_HOME` is ignored, as its
-/// specification says.
-pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CodeCache> {
-    let default = || {
-        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-        cache.map(|cache| cache.join("pileus/compiled"))
-    };
-    let folder = compiled.compiled_code.or_else(default)?;
-    CodeCache::open(&folder)
-        .inspect_err(|error| {
-            tracing::warn!(folder = %folder.display(), %error, "can't use the folder for compiled code; each start compiles the component");
-        })
-        .ok()
+/// Starts the engine that runs components.
+///
+/// # Errors
+/// [`Error::Engine`].
+pub(crate) fn engine(compiled: cli::Compiled) -> Result<Engine, Error> {
+    Engine::start(compiled_code(compiled), compiler()).map_err(Error::Engine)
+}
+
+/// Loads a component, with progress on a terminal: compiling takes up to a second for each megabyte.
+///
+/// # Errors
+/// As [`Component::load`].
+pub(crate) async fn compile(engine: &Engine, verified: Verified) -> Result<Component, pileus_host::Error> {
+    terminal::progress("compiling the component");
+    let component = Component::load(engine, verified).await;
+    // An error goes on a line of its own.
+    terminal::clear_progress();
+    component
 }
 
 /// A child process of this program compiles components.

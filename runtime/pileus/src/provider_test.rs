@@ -27,14 +27,17 @@ mod service_reports;
 mod wrong_documents;
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 
-use pileus_host::{Component, Engine};
+use pileus_host::Engine;
 
 use crate::cli::{self, LogFormat};
 use crate::error::Error;
-use crate::provider::{compiled_code, compiler, read_file};
+use crate::folders::compiled_code;
+use crate::provider::{compile, compiler};
 use crate::signals::stop_on_signal;
+use crate::sources::read_file;
+use crate::terminal::{clear_progress, progress};
 use crate::{telemetry, terminal};
 use input::TestInput;
 use probe::Subject;
@@ -66,10 +69,7 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     let failed = |source| Error::Provider { provider: file.clone(), source };
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
     let verified = read_file(&path, &trust).await?;
-    progress("compiling the component");
-    // An error goes on a line of its own.
-    let component =
-        Component::load(&engine, verified).await.inspect_err(|_| clear_progress()).map_err(failed)?;
+    let component = compile(&engine, verified).await.map_err(failed)?;
     let (digest, contract) = (component.digest.to_string(), component.contract.clone());
     // Random, so that it is unknown_node's however often a cloud was tested.
     let unknown_node = format!("pileus-unknown-{:08x}", RandomState::new().hash_one(0_u8) >> 32);
@@ -88,18 +88,5 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
         (0, not_run) if not_run > 0 && require_all => Err(Error::NotTested { provider: file, not_run }),
         (0, _) => Ok(()),
         (failed, _) => Err(Error::Nonconforming { provider: file, failed }),
-    }
-}
-
-/// Shows progress on a terminal, on a line that is overwritten.
-fn progress(what: &str) {
-    if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[K{what} …");
-    }
-}
-
-fn clear_progress() {
-    if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[K");
     }
 }

@@ -1,36 +1,36 @@
-//! The composition root of `pileus run`: the one place where document, cluster, provider, gate and controllers meet.
-
-mod controllers;
+//! The composition root of `pileus run`: the one place where documents, cluster, providers and election meet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::OptionFuture;
 use pileus_controllers::nodes::Nodes;
-use pileus_controllers::services::Services;
-use pileus_controllers::{ClusterAddresses, Health, VERSION_PERIOD};
-use pileus_gate::{Gate, Grant};
+use pileus_controllers::{Health, VERSION_PERIOD, events::Events};
+use pileus_gate::Grant;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{ClusterConfig, Environment};
-use crate::document::CloudProvider;
+use crate::document::{CloudProvider, ClusterOrigin};
 use crate::error::Error;
-use crate::leader::{Election, Leadership, LeaseEnd};
+use crate::leader::{Election, LeaseEnd};
 use crate::metrics::Metrics;
+use crate::providers::{
+    Announcer, Documents, FollowedFile, FollowedResources, Leading, ProviderDeps, Providers,
+};
+use crate::random::{jitter, random};
+use crate::releases::{Comparison, ReleaseDeps};
 use crate::secrets::Secrets;
 use crate::signals::stop_on_signal;
-use crate::{admin, cli, cluster, credentials, provider, telemetry};
-use controllers::{Controllers, Parts};
+use crate::working::WorkDeps;
+use crate::{admin, cli, cluster, folders, provider, telemetry};
 
-/// How long the process waits for writes that began before the stop. A Pod's grace period is 30 s.
-const DRAIN: Duration = Duration::from_secs(25);
+/// How long the process waits at its end for queued events. Events are best effort, so some may be lost.
+const EVENTS_DRAIN: Duration = Duration::from_secs(2);
 
-/// Runs the controllers as soon as this replica leads, until SIGTERM or SIGINT. Then it waits until everything in flight
-/// has ended.
+/// Runs the providers, and their controllers as soon as this replica leads, until SIGTERM or SIGINT. Then it waits until
+/// everything in flight has ended.
 ///
 /// # Errors
 /// Where the process can't start, or loses its lease.
@@ -39,24 +39,24 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let stop = stop_on_signal()?;
     let secrets = Secrets::default();
     let route = arguments.route_controller.route(arguments.cluster())?;
-    let document = CloudProvider::read(&arguments.provider, &secrets)?;
-    log_overruled(&document, &Environment::read(|name| std::env::var(name).ok()));
-    let service = arguments.service_controller.service(arguments.cluster(), document.classes.clone());
-    let settings = controllers::Settings { nodes: arguments.node_controllers, service, route };
-
+    let file =
+        arguments.provider.clone().map(|path| FollowedFile::read(path, secrets.clone())).transpose()?;
+    if let Some(document) = file.as_ref().and_then(FollowedFile::document) {
+        log_overruled(document, &Environment::read(|name| std::env::var(name).ok()));
+    }
+    let own_cluster = arguments.cluster();
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let health = Health::default();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let election = Election::new(arguments.leader_election, &host, random(), &mut registry)?;
     let cluster = cluster::config(arguments.kubeconfig, election.identity()).await?;
-    let provider_loads = health.check(format!("provider-{}", document.name), "it is being loaded");
-    let gate_shown = watch::Sender::new(None);
+    let gates = watch::Sender::default();
     let shown = admin::Sources {
         health: health.clone(),
         leader: election.status(),
         registry: Arc::new(registry),
-        gate: gate_shown.subscribe(),
+        gates: gates.subscribe(),
     };
     admin::start(&arguments.admin_server, shown)?;
 
@@ -64,48 +64,61 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let client = cluster.client(fence.clone())?;
     secrets.connect(client.clone(), &cluster.config.default_namespace);
     let api_server = cluster::addresses(&cluster);
-    let loading = provider::load(document, arguments.compiled, api_server.clone(), fence, &metrics);
-    // To load a large component may take longer than a Pod's grace period.
-    let Some(loaded) = stop.run_until_cancelled(loading).await else { return Ok(()) };
-    let (provider, gate) = loaded?;
-    provider_loads.pass();
-    gate_shown.send_replace(Some(gate.clone()));
-    let credentials = credentials::CredentialConditions::new(gate.clone(), &health);
-
-    let metrics = metrics.controllers;
-    let nodes = Nodes::new(client.clone(), metrics.clone(), &health, VERSION_PERIOD);
-    // Without load balancers Services aren't watched.
-    let services = provider.load_balancers.is_some().then(|| {
-        let requirements = &provider.service_requirements;
-        Services::new(client.clone(), metrics.clone(), &health, requirements, VERSION_PERIOD)
-    });
-    let addresses = ClusterAddresses::new(nodes.clone(), services.clone(), api_server);
-    let parts = Parts { client, nodes, addresses, services, provider, gate, metrics, health, host };
-    Box::pin(watch_and_work(parts, settings, election, cluster, &credentials, &stop)).await
-}
-
-/// Watches the cluster, and runs the controllers while this replica leads.
-async fn watch_and_work(
-    parts: Parts,
-    settings: controllers::Settings,
-    election: Election,
-    cluster: ClusterConfig,
-    credentials: &credentials::CredentialConditions,
-    stop: &CancellationToken,
-) -> Result<(), Error> {
-    let (nodes, services) = (parts.nodes.clone(), parts.services.clone());
-    let learning = parts.addresses.clone().learn(parts.client.clone());
-    let (controllers, events) = Controllers::assemble(parts, settings)?;
-    // A replica that stands by watches, too: when it is elected, it knows all Nodes and Services.
-    let watch_services = OptionFuture::from(services.as_ref().map(|all| all.watch(CancellationToken::new())));
+    let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health, VERSION_PERIOD);
+    let (leads, leading) = watch::channel(None);
+    let (events, event_task) = Events::start(client.clone(), "pileus", &host, metrics.controllers.clone());
+    let documents = match file {
+        Some(file) => Documents::File(file),
+        None => {
+            let origin = ClusterOrigin::new(secrets, arguments.provider_files.as_deref())?;
+            let check =
+                health.check("provider-watch", "the API server has not sent the list of CloudProviders yet");
+            Documents::Resources(FollowedResources::new(client.clone(), origin, check))
+        }
+    };
+    let comparison = Comparison {
+        client: client.clone(),
+        server: cluster.config.cluster_url.clone(),
+        cluster: own_cluster.clone(),
+        routes: route.clone(),
+    };
+    let work = WorkDeps {
+        client,
+        nodes: nodes.clone(),
+        api_server: api_server.clone(),
+        metrics: metrics.controllers.clone(),
+        host,
+        cluster: own_cluster,
+        node_controllers: arguments.node_controllers,
+        service_controller: arguments.service_controller,
+        route,
+    };
+    let releases = ReleaseDeps {
+        engine: provider::engine(arguments.compiled)?,
+        store: folders::store(arguments.stored)
+            .inspect_err(|error| tracing::warn!(%error, "no image can be fetched"))
+            .ok(),
+        metrics,
+        denied_addresses: api_server,
+        fence,
+    };
+    let deps = ProviderDeps {
+        releases: Arc::new(releases),
+        work: Arc::new(work),
+        comparison,
+        health,
+        announcer: Announcer { events, leading: leading.clone() },
+    };
+    let providers = Providers::new(deps, documents, gates);
+    let run = lead_and_work(providers, (leads, leading), election, cluster, &stop);
     tokio::select! {
-        worked = lead_and_work(election, cluster, controllers, stop) => worked?,
+        worked = run => worked?,
+        // A replica that stands by watches, too: when it is elected, it knows all Nodes.
         () = nodes.watch(CancellationToken::new()) => {}
-        () = learning => {}
-        Some(()) = watch_services => {}
-        () = credentials.update() => {}
     }
-    events.finish().await;
+    if tokio::time::timeout(EVENTS_DRAIN, event_task).await.is_err() {
+        tracing::warn!("stopped before all events were sent");
+    }
     tracing::info!("stopped");
     Ok(())
 }
@@ -128,113 +141,41 @@ fn log_overruled(document: &CloudProvider, environment: &Environment) {
     }
 }
 
-/// Runs the controllers once this replica is elected, and gives up the lease when they have ended.
+/// Takes part in the election as soon as there is something to do, and lets the providers' controllers work once this replica
+/// is elected. Gives up the lease when they have ended.
 async fn lead_and_work(
+    providers: Providers,
+    (leads, leading): (watch::Sender<Option<Leading>>, watch::Receiver<Option<Leading>>),
     election: Election,
     cluster: ClusterConfig,
-    controllers: Controllers,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    let gate = controllers.gate();
-    tracing::info!(api_server = %cluster.config.cluster_url, identity = election.identity(), "ready to lead");
-    let Some(leadership) = lead(election, cluster, stop).await? else { return Ok(()) };
-    refill_limits(&gate, leadership.predecessor_idle());
-    tracing::info!("starting controllers");
-    let end = tokio::select! {
-        biased;
-        lost = leadership.lost() => return Err(lost),
-        end = work(controllers.run(stop), &gate, stop) => end,
-    };
-    leadership.end(end).await;
-    Ok(())
-}
-
-/// Lets the limits start with what has flowed in since the former leader can have sent anything.
-fn refill_limits(gate: &Gate, idle: Option<Duration>) {
-    gate.refill_limits(idle.unwrap_or(Duration::MAX));
-    match idle {
-        None => tracing::info!("limits start full, because no replica has led before"),
-        Some(idle) => tracing::info!(
-            predecessor_idle_s = idle.as_secs(),
-            "limits start with what has flowed in since the former leader stopped"
-        ),
+    let is_file = providers.is_file();
+    let mut gates = providers.gates();
+    let mut work = std::pin::pin!(providers.run(leading, stop));
+    // A replica that can't serve must not lead. Documents of the cluster need a leader first, who decides what is active.
+    if is_file {
+        tokio::select! {
+            ended = &mut work => return ended.map(drop),
+            _ = gates.wait_for(|gates| !gates.is_empty()) => {}
+        }
     }
-}
-
-/// Takes part in the election until this replica leads. `None` where it is stopped before.
-async fn lead(
-    election: Election,
-    cluster: ClusterConfig,
-    stop: &CancellationToken,
-) -> Result<Option<Leadership>, Error> {
+    tracing::info!(api_server = %cluster.config.cluster_url, identity = election.identity(), "ready to lead");
     let leadership = election.start(cluster, jitter)?;
     tokio::select! {
         biased;
-        () = stop.cancelled() => {}
-        acquired = leadership.acquired() => return acquired.map(|()| Some(leadership)),
-    }
-    leadership.end(LeaseEnd::Released).await;
-    Ok(None)
-}
-
-/// Runs the controllers until they are stopped and what they have begun has ended. The lease is released only where nothing
-/// can be in flight any more.
-async fn work(controllers: impl Future<Output = ()>, gate: &Gate, stop: &CancellationToken) -> LeaseEnd {
-    let close = async {
-        stop.cancelled().await;
-        gate.close();
-        Instant::now() + DRAIN
-    };
-    // The deadline is set before the controllers start to count their own.
-    let (end, ()) = tokio::join!(biased; close, controllers);
-    let cloud = tokio::time::timeout_at(end, gate.wait_for_writes()).await;
-    if cloud.is_err() {
-        tracing::warn!(unfinished = gate.writes_in_flight(), "stopped before the cloud answered all writes");
-    }
-    // Controllers that took the whole time have given up writes, too.
-    if Instant::now() < end { LeaseEnd::Released } else { LeaseEnd::LeftToExpire }
-}
-
-/// Returns a number from 0 to 1 that spreads retries. It is keyed at random, so that replicas don't retry in step.
-fn jitter() -> f64 {
-    f64::from(u32::try_from(random() >> 96).unwrap_or_default()) / f64::from(u32::MAX)
-}
-
-/// Returns a number that is as random as the keys of hash maps. No secret is made of it.
-fn random() -> u128 {
-    use std::hash::{BuildHasher as _, RandomState};
-    let keys = RandomState::new();
-    u128::from(keys.hash_one(0_u8)) << 64 | u128::from(keys.hash_one(1_u8))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gate() -> Gate {
-        let config = pileus_gate::Config::new("test");
-        Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_lease_is_released_only_if_all_that_was_begun_has_ended_in_time() {
-        for (name, drains_for, end) in [
-            ("nothing is under way", Duration::ZERO, LeaseEnd::Released),
-            ("it ends in time", Duration::from_secs(24), LeaseEnd::Released),
-            ("the controllers give up after their own time", DRAIN, LeaseEnd::LeftToExpire),
-        ] {
-            let (gate, stop) = (gate(), CancellationToken::new());
-            let controllers = async {
-                stop.cancelled().await;
-                tokio::time::sleep(drains_for).await;
-            };
-            let stopping = async {
-                // Long after the start.
-                tokio::time::sleep(DRAIN * 3).await;
-                stop.cancel();
-            };
-            let (ended, ()) = tokio::join!(work(controllers, &gate, &stop), stopping);
-            assert_eq!(ended, end, "{name}");
+        ended = &mut work => {
+            leadership.end(LeaseEnd::Released).await;
+            return ended.map(drop);
         }
+        acquired = leadership.acquired() => acquired?,
     }
+    leads.send_replace(Some(Leading { predecessor_idle: leadership.predecessor_idle() }));
+    let end = tokio::select! {
+        biased;
+        lost = leadership.lost() => return Err(lost),
+        end = work => end?,
+    };
+    leadership.end(end).await;
+    Ok(())
 }

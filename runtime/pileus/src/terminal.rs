@@ -1,7 +1,11 @@
-//! Output for a terminal: colors where it supports them, and no control characters of components or clouds.
+//! Output for a terminal: colors where it supports them, progress, and no control characters of components or clouds.
+
+use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use owo_colors::{OwoColorize as _, Stream, Style};
 use pileus_host::is_control;
+use pileus_loader::Progress;
 use serde_json::Value;
 
 /// Text in a style, if standard output is a terminal that supports colors.
@@ -19,11 +23,53 @@ pub(crate) fn json(object: &Value) -> String {
     text.chars().map(escaped).collect()
 }
 
+/// Shows what is being done, on a line of standard error that is overwritten, if that is a terminal.
+pub(crate) fn progress(what: &str) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{what} …");
+    }
+}
+
+/// Removes the line of [`progress`].
+pub(crate) fn clear_progress() {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K");
+    }
+}
+
+/// Shows how far a transfer is, if standard error is a terminal.
+pub(crate) fn transfer(what: &'static str) -> Option<Progress> {
+    if !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let shown = AtomicU64::new(u64::MAX);
+    Some(Progress::new(move |done, total| {
+        let percent = percentage(done, total);
+        // Most parts of a transfer change nothing that is visible.
+        if shown.swap(percent, Ordering::Relaxed) != percent {
+            progress(&format!("{what}: {percent}% of {} kB", total.div_ceil(1000)));
+        }
+    }))
+}
+
+fn percentage(done: u64, total: u64) -> u64 {
+    done.saturating_mul(100).checked_div(total).unwrap_or(100)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_percentage_is_rounded_down() {
+        for (done, total, expected) in
+            [(0, 3, 0), (1, 3, 33), (2, 3, 66), (3, 3, 100), (0, 0, 100), (u64::MAX, u64::MAX, 1)]
+        {
+            assert_eq!(percentage(done, total), expected, "{done} of {total}");
+        }
+    }
 
     #[test]
     fn json_has_no_control_characters_and_keeps_its_meaning() {

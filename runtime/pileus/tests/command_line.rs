@@ -147,10 +147,27 @@ const RUN: [&str; 7] =
 #[tokio::test]
 async fn help_has_examples_and_exit_codes_and_the_version_is_one_line() {
     let bench = Bench::new();
-    let provider_test = &["provider", "test", "--help"][..];
-    for arguments in
-        [&["--help"][..], &["run", "--help"], &["plan", "--help"], &["inspect", "--help"], provider_test]
-    {
+    let commands = [
+        "run",
+        "plan",
+        "inspect",
+        "status",
+        "swap",
+        "rollback",
+        "pause",
+        "push",
+        "pull",
+        "verify",
+        "warm",
+        "completion",
+    ];
+    let commands = commands.iter().map(|command| vec![*command, "--help"]);
+    for arguments in commands.chain([
+        vec!["--help"],
+        vec!["provider", "new", "--help"],
+        vec!["provider", "test", "--help"],
+    ]) {
+        let arguments = arguments.as_slice();
         let Said { code, stdout, stderr } = bench.call(arguments).await;
         assert_eq!((code, stderr.as_str()), (Some(0), ""));
         assert!(stdout.contains("Exit codes:") && stdout.contains("Usage: pileus"), "{stdout}");
@@ -195,6 +212,85 @@ async fn help_has_examples_and_exit_codes_and_the_version_is_one_line() {
         "pileus run --help",
     ];
     bench.refusal(&upstream, 2, &parts).await;
+}
+
+#[tokio::test]
+async fn a_new_provider_is_written_once_and_never_over_something() {
+    let bench = Bench::new();
+    let sdk = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest-sdk");
+    let new = ["provider", "new", "tiny-sky", "--load-balancers", "--sdk", sdk];
+    let Said { code, stdout, stderr } = bench.call(&new).await;
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    for part in ["tiny-sky", "cargo test", "README.md"] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    let manifest = std::fs::read_to_string(bench.path("tiny-sky/Cargo.toml")).unwrap();
+    assert!(manifest.contains("/guest-sdk\" }\n") && !manifest.contains("crates.io"), "{manifest}");
+    bench.refusal(&new, 2, &["--folder \"tiny-sky\"", "choose another"]).await;
+    bench.refusal(&["provider", "new", "Tiny Sky"], 2, &["'Tiny Sky'", "try tiny-sky"]).await;
+    bench.refusal(&["provider", "new", "other", "--sdk", "."], 2, &["--sdk \".\"", "guest-sdk of a"]).await;
+    bench.refusal(&["provider", "new", "other", "--folder", "a/b"], 1, &["a/b", "No such file"]).await;
+    let published = bench.call(&["provider", "new", "other"]).await;
+    assert!(published.code == Some(0) && published.stdout.contains("crates.io"), "{published:#?}");
+}
+
+#[tokio::test]
+async fn mistakes_in_trust_flags_are_named() {
+    let bench = Bench::new();
+    let key = "-----BEGIN PUBLIC KEY-----\n\
+               MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
+    bench.write("a.pub", key);
+    bench.write("b.pub", key);
+    bench.write("a.key", key.replace("PUBLIC", "PRIVATE"));
+    let at = "localhost:1/p:1";
+    for (flags, parts) in [
+        (&["--threshold", "2"][..], &["--key"][..]),
+        (&["--signature-layout", "tag"], &["--key"]),
+        (&["--signature-layout", "both", "--key", "a.pub"], &["possible values: bundle, tag"]),
+        (&["--insecure", "--key", "a.pub"], &["cannot be used with"]),
+        (&["--insecure", "--digest", "sha256:0"], &["a digest is"]),
+        (&["--plain-http", "--ca-bundle", "a.pub"], &["cannot be used with"]),
+        (&["--key", "none.pub"], &["--key \"none.pub\": can't read the key: No such file"]),
+        (&["--key", "release=a.key"], &["it is a private key"]),
+        (&["--key", "a.pub", "--key", "b.pub"], &["keys \"a\" and \"b\" are the same key"]),
+        (&["--key", "a.pub", "--threshold", "2"], &["a threshold of 2 can't be met with 1 keys"]),
+        (&["--key", "a.pub", "--ca-bundle", "a.pub"], &["can't use the certificates in a.pub"]),
+    ] {
+        for command in ["verify", "pull", "inspect", "warm"] {
+            bench.refusal(&[&[command, at], flags].concat(), 2, parts).await;
+        }
+    }
+    for command in ["verify", "pull", "push", "warm", "completion"] {
+        bench.refusal(&[command], 2, &["Usage: pileus"]).await;
+    }
+    for (reference, part) in [
+        ("provider:1", "docker.io/NAME:TAG"),
+        ("ghcr.io/a/p", "it has no version"),
+        ("https://ghcr.io/a/p:1", "only oci:// and file:"),
+    ] {
+        bench.refusal(&["verify", reference, "--insecure"], 2, &[part]).await;
+    }
+}
+
+#[tokio::test]
+async fn completion_scripts_have_the_commands_and_flags_of_each_shell() {
+    let bench = Bench::new();
+    for (shell, part) in [("bash", "complete -F"), ("zsh", "#compdef pileus"), ("fish", "complete -c pileus")]
+    {
+        let Said { code, stdout, stderr } = bench.call(&["completion", shell]).await;
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{shell}");
+        for part in [part, "verify", "signature-layout", "release-deletion"] {
+            assert!(stdout.contains(part), "{shell}: {part}");
+        }
+        assert!(!stdout.contains("compile-component"), "{shell}: it completes the hidden command");
+    }
+    // The script as bash runs it, for a word that is being typed.
+    let script = bench.call(&["completion", "bash"]).await.stdout;
+    let complete = "COMP_WORDS=(pileus verify --sig); COMP_CWORD=2; _pileus pileus --sig verify; echo \"${COMPREPLY[*]}\"";
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &format!("{script}\n{complete}")]);
+    assert_eq!(bench.output(bash).await.stdout, "--signature-layout\n");
+    bench.refusal(&["completion", "csh"], 2, &["possible values: bash, zsh, fish"]).await;
 }
 
 #[tokio::test]

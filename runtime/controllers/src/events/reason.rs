@@ -87,6 +87,14 @@ reasons! {
     CredentialFailed,
     /// A credential for the cloud can be acquired again.
     CredentialRestored,
+    /// A release of a provider is active.
+    ProviderSwapped,
+    /// The active release of a provider did worse than the one before, which is active again.
+    ProviderRolledBack,
+    /// A release of a provider can't become active.
+    ProviderRejected,
+    /// A release of a provider waits for the operator, because its dry run showed differences.
+    ProviderHeld,
 }
 
 /// The longest reason of a provider, in bytes.
@@ -139,7 +147,8 @@ impl Reason {
             | Self::UpdatedLoadBalancer
             | Self::LoadBalancerNotice
             | Self::OfProvider { .. }
-            | Self::CredentialRestored => EventType::Normal,
+            | Self::CredentialRestored
+            | Self::ProviderSwapped => EventType::Normal,
             Self::CloudInitializationFailed
             | Self::InstanceNotFound
             | Self::CloudRefreshFailed
@@ -156,7 +165,10 @@ impl Reason {
             | Self::DeleteLoadBalancerFailed
             | Self::UpdateLoadBalancerFailed
             | Self::UnAvailableLoadBalancer
-            | Self::CredentialFailed => EventType::Warning,
+            | Self::CredentialFailed
+            | Self::ProviderRolledBack
+            | Self::ProviderRejected
+            | Self::ProviderHeld => EventType::Warning,
         }
     }
 
@@ -186,6 +198,10 @@ impl Reason {
             }
             Self::UpdatedLoadBalancer | Self::UpdateLoadBalancerFailed => "UpdateLoadBalancer",
             Self::CredentialFailed | Self::CredentialRestored => "Authenticate",
+            Self::ProviderSwapped
+            | Self::ProviderRolledBack
+            | Self::ProviderRejected
+            | Self::ProviderHeld => "Swap",
         }
     }
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::Full;
-use pileus_gate::{Deadlines, Error, Fence, Gate, Phase, Source};
+use pileus_gate::{Config, Deadlines, Error, Fence, Gate, Metrics, Phase, Source};
+use prometheus_client::registry::Registry;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::cloud::{Answers, Cloud, Unresolved, Watched, plenty, text, within};
+use crate::cloud::{Answers, Cloud, Unresolved, Watched, nothing, plenty, text, within};
 use crate::fence::reads;
 use crate::{OK, SHORT};
 
@@ -203,4 +204,30 @@ async fn a_write_that_waits_in_vain_for_a_detached_one_is_answered_by_the_gate()
     assert_eq!((cloud.requests().len(), gate.gate.writes_in_flight()), (1, 1));
     answer.notify_one();
     timeout(SOON, gate.gate.wait_for_writes()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_gate_of_the_next_release_waits_for_writes_of_the_release_before_and_ends_with_it() {
+    let (cloud, answer) = cloud().await;
+    let before = gate(&cloud);
+    let config = Config { grants: vec![cloud.grant()], ..nothing() };
+    let metrics = Metrics::register(&mut Registry::default());
+    let next = before.gate.successor(config, &metrics).unwrap();
+    assert!(next.is(&next.clone()) && !next.is(&before.gate));
+    leave(&before.gate, &cloud, Method::PUT, "one").await;
+    assert_eq!(next.writes_in_flight(), 1);
+    let (sender, later) = (next.clone(), request(&cloud, Method::PUT, "/slow", "another"));
+    let mut later = tokio::spawn(async move { text(sender.send(later, plenty()).await?).await });
+    assert!(
+        timeout(SHORT, &mut later).await.is_err(),
+        "two releases never write one resource at the same time"
+    );
+    answer.notify_one();
+    cloud.arrived(2).await;
+    answer.notify_one();
+    assert_eq!(timeout(SOON, later).await.unwrap().unwrap().unwrap(), "ok");
+    assert_eq!(next.recent().len(), 2, "one record");
+    before.gate.close();
+    let refused = next.send(request(&cloud, Method::GET, "/", ""), plenty()).await;
+    assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
 }

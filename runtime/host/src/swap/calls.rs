@@ -1,5 +1,6 @@
 //! Decides which release serves a call. Each call has exactly one. Pure.
 
+use super::replica::CanaryShare;
 use super::status::Release;
 use super::step::State;
 
@@ -11,29 +12,49 @@ pub enum Call<'a> {
         /// The name of the node.
         node: &'a str,
     },
+    /// The lookup from which the deletion of a node follows. A canary never decides that.
+    Confirm,
     /// A list of load balancers or routes, from which changes are planned.
     List,
     /// A change of load balancers or routes.
     Change,
 }
 
-impl State {
+/// What the releases of one replica do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Roles {
+    /// It serves calls.
+    pub serving: Option<Release>,
+    /// It serves a share of the lookups instead.
+    pub canary: Option<CanaryShare>,
+    /// Whether the serving release is the one that the status calls active.
+    pub is_active: bool,
+}
+
+impl Roles {
     /// The release that serves a call; None if the call has to wait.
     ///
     /// Changes, and the lists that they are planned from, need the release that the status calls active: two releases must
     /// not write one load balancer in turns. A replica that can't run it yet still answers lookups with what it has.
     pub fn release_for(&self, call: Call<'_>) -> Option<Release> {
-        let serving = self.replica.serving?;
+        let serving = self.serving?;
         match call {
             Call::Lookup { node } => {
-                let canary = self.replica.canary.filter(|canary| bucket(node) < u64::from(canary.share));
+                let canary = self.canary.filter(|canary| bucket(node) < u64::from(canary.share));
                 Some(canary.map_or(serving, |canary| canary.release))
             }
-            Call::List | Call::Change => {
-                let active = self.status.as_ref()?.active_release();
-                (active == Some(serving)).then_some(serving)
-            }
+            Call::Confirm => Some(serving),
+            Call::List | Call::Change => self.is_active.then_some(serving),
         }
+    }
+}
+
+impl State {
+    /// What the releases of this replica do.
+    pub fn roles(&self) -> Roles {
+        let active = self.status.as_ref().and_then(|status| status.active_release());
+        let (serving, canary) = (self.replica.serving, self.replica.canary);
+        Roles { serving, canary, is_active: serving.is_some() && serving == active }
     }
 }
 

@@ -3,35 +3,36 @@
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-/// How the calls of a release went since it took its present role on this replica.
+/// How the lookups and changes of a release went since it took its present role on this replica: one for each node, Service
+/// and route of a call, and one for a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {
-    /// All calls.
-    pub calls: u64,
-    /// Calls that failed as a whole, traps apart.
+    /// All of them.
+    pub items: u64,
+    /// Those that failed, apart from the next two.
     pub errors: u64,
-    /// Calls in which the provider trapped or ran out of time.
+    /// Those at which the provider trapped, ran out of time or violated the contract.
     pub traps: u64,
-    /// Calls that the cloud throttled.
+    /// Those that the cloud throttled.
     pub throttled: u64,
     /// The time within which 99 of 100 calls ended.
     pub latency: SignedDuration,
 }
 
-/// Fewer calls say nothing until the time of the comparison is over.
+/// Fewer of them say nothing until the time of the comparison is over.
 const SAMPLE: u64 = 20;
-/// Increases, in thousandths of all calls, that are within chance or within what a cloud does at times.
+/// Increases, in thousandths of all, that are within chance or within what a cloud does at times.
 const TRAPS: u64 = 10;
 const ERRORS: u64 = 50;
 const THROTTLED: u64 = 100;
 /// Latencies below this vary by more than a factor of two.
 const LATENCY: SignedDuration = SignedDuration::from_millis(100);
 
-/// In words, how `after` is worse than `before`. `is_over` says that the comparison ends, so that few calls count, too:
+/// In words, how `after` is worse than `before`. `is_over` says that the comparison ends, so that few count, too:
 /// of these only traps, which are defects of the provider, while a cloud's errors come in groups.
 pub(super) fn regression(before: &Rates, after: &Rates, is_over: bool) -> Option<String> {
-    let is_sample = after.calls >= SAMPLE;
-    if after.calls == 0 || !(is_sample || is_over) {
+    let is_sample = after.items >= SAMPLE;
+    if after.items == 0 || !(is_sample || is_over) {
         return None;
     }
     let rates = [
@@ -41,13 +42,15 @@ pub(super) fn regression(before: &Rates, after: &Rates, is_over: bool) -> Option
     ];
     let judged = if is_sample { rates.len() } else { 1 };
     for (verb, old, new, tolerance) in rates.into_iter().take(judged) {
-        if per_mille(new, after.calls) > per_mille(old, before.calls) + tolerance {
-            let (calls, earlier) = (after.calls, before.calls);
-            return Some(format!("{new} of {calls} calls {verb}, before it was {old} of {earlier}"));
+        if per_mille(new, after.items) > per_mille(old, before.items) + tolerance {
+            let (all, earlier) = (after.items, before.items);
+            return Some(format!(
+                "{new} of {all} lookups and changes {verb}, before it was {old} of {earlier}"
+            ));
         }
     }
     let limit = before.latency.saturating_mul(2).saturating_add(LATENCY);
-    if is_sample && before.calls > 0 && after.latency > limit {
+    if is_sample && before.items > 0 && after.latency > limit {
         return Some(format!(
             "99 of 100 calls ended within {:#}, before it was {:#}",
             after.latency, before.latency
@@ -67,13 +70,13 @@ mod tests {
     #[test]
     fn a_release_is_worse_by_rates_and_latency_once_there_are_enough_calls() {
         let ms = SignedDuration::from_millis;
-        let good = Rates { calls: 1000, errors: 10, traps: 0, throttled: 10, latency: ms(200) };
-        let few = Rates { calls: 5, ..Rates::default() };
+        let good = Rates { items: 1000, errors: 10, traps: 0, throttled: 10, latency: ms(200) };
+        let few = Rates { items: 5, ..Rates::default() };
         let rows = [
             ("same", good, false, false),
             ("no call", Rates::default(), true, false),
-            ("a trap in 50", Rates { calls: 50, traps: 1, ..good }, false, true),
-            ("a trap in 200", Rates { calls: 200, traps: 1, ..good }, false, false),
+            ("a trap in 50", Rates { items: 50, traps: 1, ..good }, false, true),
+            ("a trap in 200", Rates { items: 200, traps: 1, ..good }, false, false),
             ("a trap in few calls", Rates { traps: 1, ..few }, false, false),
             ("a trap in few calls, at the end", Rates { traps: 1, ..few }, true, true),
             ("only errors in few calls, at the end", Rates { errors: 5, ..few }, true, false),
@@ -88,7 +91,7 @@ mod tests {
             let found = regression(&good, &after, is_over);
             assert_eq!(found.is_some(), expected, "{name}: {found:?}");
         }
-        let slow = Rates { calls: 1000, latency: ms(9000), ..Rates::default() };
+        let slow = Rates { items: 1000, latency: ms(9000), ..Rates::default() };
         assert_eq!(regression(&Rates::default(), &slow, true), None, "no latency to compare with");
     }
 }

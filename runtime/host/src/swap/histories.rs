@@ -143,7 +143,7 @@ proptest! {
         for index in 0..REPLICAS {
             prop_assert_eq!(model.serving(index), active, "every replica runs what is active");
             let others = NODES.iter().filter(|node| {
-                model.replicas[index].state.release_for(Call::Lookup { node }) != active
+                model.replicas[index].state.roles().release_for(Call::Lookup { node }) != active
             });
             prop_assert!(rest.paused || others.count() == 0, "only a pause keeps a canary");
         }

@@ -142,7 +142,7 @@ impl Model {
             })
         };
         for node in NODES {
-            let release = state.release_for(Call::Lookup { node });
+            let release = state.roles().release_for(Call::Lookup { node });
             let expected = [replica.serving, replica.canary.map(|canary| canary.release)];
             assert_eq!(release.is_some(), replica.serving.is_some(), "lookups are answered");
             assert!(release.is_none() || expected.contains(&release), "a call gets what the shell was told");
@@ -150,7 +150,7 @@ impl Model {
         }
         let seen = state.status().cloned().unwrap_or_default();
         for call in [Call::Change, Call::List] {
-            let Some(release) = state.release_for(call) else { continue };
+            let Some(release) = state.roles().release_for(call) else { continue };
             assert_eq!(Some(release), replica.serving, "one release changes load balancers");
             assert_eq!(Some(release), seen.active.as_ref().map(|version| version.release), "the active one");
             assert_ne!(
@@ -338,7 +338,7 @@ impl Model {
         {
             let Some(release) = release else { continue };
             let traps = if self.quality(release) == trapping { 50 } else { 0 };
-            let rates = Rates { calls: 100, traps, ..Rates::default() };
+            let rates = Rates { items: 100, traps, ..Rates::default() };
             self.send(index, Event::Measured { release, rates });
         }
     }
@@ -386,6 +386,6 @@ impl Model {
     }
 
     pub(super) fn serving(&self, index: usize) -> Option<Release> {
-        self.replicas[index].state.release_for(Call::Change)
+        self.replicas[index].state.roles().release_for(Call::Change)
     }
 }

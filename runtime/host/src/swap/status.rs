@@ -182,7 +182,7 @@ impl Status {
     }
 
     /// The releases that every replica holds, ready to run.
-    pub(super) fn releases(&self) -> impl Iterator<Item = Release> {
+    pub fn releases(&self) -> impl Iterator<Item = Release> {
         [self.active_release(), self.candidate_release(), self.previous_release()].into_iter().flatten()
     }
 

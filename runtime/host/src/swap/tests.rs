@@ -90,8 +90,8 @@ fn each_defect_ends_where_it_shows_and_the_active_release_stays() {
     let rows = [
         (Quality::Untrusted, "Verify refuses it", false),
         (Quality::Incompatible, "Check refuses it", false),
-        (Quality::TrapsAsCanary, "rejected as canary: 50 of 100 calls trapped", true),
-        (Quality::TrapsWhenActive, "rolled back: 50 of 100 calls trapped", true),
+        (Quality::TrapsAsCanary, "rejected as canary: 50 of 100 lookups and changes trapped", true),
+        (Quality::TrapsWhenActive, "rolled back: 50 of 100 lookups and changes trapped", true),
     ];
     for (quality, why, serves) in rows {
         let mut model = moved(quality);
@@ -306,7 +306,7 @@ fn a_new_leader_that_holds_another_release_answers_lookups_but_changes_nothing()
     model.send(0, Event::Follows);
     model.lead(1);
     assert_eq!(model.serving(1), None, "changes wait for the active release");
-    let lookup = model.replicas[1].state.release_for(Call::Lookup { node: "a" });
+    let lookup = model.replicas[1].state.roles().release_for(Call::Lookup { node: "a" });
     assert_eq!(lookup, Some(release(0, 0)), "lookups don't");
     model.settle(1);
     assert_eq!(model.serving(1), Some(release(1, 0)));
@@ -337,9 +337,9 @@ fn a_write_that_was_stored_but_reported_as_failed_is_not_repeated_over_a_newer_o
 fn the_canary_gets_its_share_of_the_nodes() {
     let model = moved(Quality::Good);
     let names: Vec<_> = (0..5000).map(|index| format!("node-{index}")).collect();
-    let served = names
-        .iter()
-        .filter(|node| model.replicas[0].state.release_for(Call::Lookup { node }) == Some(release(1, 0)));
+    let served = names.iter().filter(|node| {
+        model.replicas[0].state.roles().release_for(Call::Lookup { node }) == Some(release(1, 0))
+    });
     let count = served.count();
     assert!((900..1100).contains(&count), "{count} of 5000");
     assert_eq!(model.serving(0), Some(release(0, 0)));

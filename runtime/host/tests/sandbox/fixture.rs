@@ -63,11 +63,33 @@ pub(crate) async fn configured(
     limits: Limits,
     metrics: &Metrics,
 ) -> Arc<Guest> {
+    Arc::new(configured_guest(engine, configuration, gate, limits, metrics).await)
+}
+
+/// The hostile provider with this behavior and gate, as a release has it.
+pub(crate) async fn hostile_guest(
+    engine: &Engine,
+    behaviour: &str,
+    gate: Gate,
+    limits: Limits,
+    metrics: &Metrics,
+) -> Guest {
+    let configuration = format!(r#"{{"behaviour": "{behaviour}"}}"#);
+    configured_guest(engine, &configuration, gate, limits, metrics).await
+}
+
+async fn configured_guest(
+    engine: &Engine,
+    configuration: &str,
+    gate: Gate,
+    limits: Limits,
+    metrics: &Metrics,
+) -> Guest {
     let component =
         Component::load(engine, Verified::from_operator(guest("hostile_provider"), "test")).await.unwrap();
     let description = component.describe(&limits, metrics).await.unwrap();
     component.configure(configuration, &limits, metrics).await.unwrap();
-    Arc::new(Guest::new(component, "hostile", description, configuration, gate, metrics).with_limits(limits))
+    Guest::new(component, "hostile", description, configuration, gate, metrics).with_limits(limits)
 }
 
 /// The value of a counter of the host that has one set of labels.

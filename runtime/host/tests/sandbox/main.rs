@@ -17,5 +17,6 @@ mod evidence;
 mod fixture;
 mod loading;
 mod services;
+mod serving;
 mod slots;
 mod tables;

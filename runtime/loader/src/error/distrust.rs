@@ -100,14 +100,15 @@ impl fmt::Display for Distrust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoPolicy => f.write_str(
-                "a tag can be moved to any component, and the document has no trust policy: add its digest to the \
-                 reference, list the keys that sign it in `trust`, or accept any component with `insecure: true`",
+                "a tag can be moved to any component, and there is no trust policy: add its digest to the reference, list \
+                 the keys that sign it (--key, or `trust` in a document), or accept any component (--insecure, or \
+                 `insecure: true`)",
             ),
             Self::OtherDigest { pinned } => {
                 write!(f, "it is not the pinned one, {pinned}: change the pinned digest if this version is meant")
             }
             Self::Unsigned => f.write_str(
-                "it has no signature: sign it with `cosign sign --key`, or remove the keys from `trust` and pin its digest",
+                "it has no signature: sign it with `cosign sign --key`, or pin its digest in place of the keys",
             ),
             Self::Rejected { findings } => write!(f, "no signature counts: {}", Findings(findings)),
             Self::BelowThreshold { threshold, keys, findings } => {

@@ -1,12 +1,13 @@
 //! One request and its answer, on a connection of its own: a fetch needs a handful, so a pool would keep connections that
 //! were checked under other settings for little. Every wait is bounded, and so is what is read.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -14,9 +15,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::error::Error;
+use crate::progress::Progress;
 use crate::registry::network::Stream;
 use crate::registry::settings::Timeouts;
 use crate::registry::target::Target;
+use crate::registry::upload::Upload;
 
 /// The head of an answer.
 const MAX_HEAD: usize = 32 << 10;
@@ -30,11 +33,13 @@ pub(super) struct Call {
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// Is told how much of the body is sent.
+    pub(super) progress: Option<Progress>,
 }
 
 impl Call {
     pub(super) fn new(method: Method) -> Self {
-        Self { method, headers: HeaderMap::new(), body: Bytes::new() }
+        Self { method, headers: HeaderMap::new(), body: Bytes::new(), progress: None }
     }
 
     /// Adds a header.
@@ -72,12 +77,13 @@ pub(super) async fn exchange(
 ) -> Result<Answer, Error> {
     let registry = target.origin.authority();
     let broke = |error: hyper::Error| broken(&registry, &error);
-    let Call { method, headers, body } = call;
+    let Call { method, headers, body, progress } = call;
+    let upload = Upload::new(body, progress);
+    let sent = upload.sent();
     let invalid =
         |_| Error::Protocol { registry: registry.clone(), cause: format!("{target} can't be requested") };
     let host = HeaderValue::from_str(&registry);
-    let mut request =
-        Request::builder().method(method).uri(&*target.path).body(Full::new(body)).map_err(invalid)?;
+    let mut request = Request::builder().method(method).uri(&*target.path).body(upload).map_err(invalid)?;
     *request.headers_mut() = headers;
     request.headers_mut().insert(HOST, host.unwrap_or(HeaderValue::from_static("invalid")));
     request
@@ -89,10 +95,19 @@ pub(super) async fn exchange(
         // Its error is also that of the request or of the body.
         let _ended = connection.await;
     }));
-    let late =
-        |_| Error::Timeout { registry: registry.clone(), phase: "to answer", after: timeouts.first_byte };
-    let answer =
-        timeout(timeouts.first_byte, sender.send_request(request)).await.map_err(late)?.map_err(broke)?;
+    let mut answering = pin!(sender.send_request(request));
+    let mut before = 0;
+    let answer = loop {
+        match timeout(timeouts.first_byte, answering.as_mut()).await {
+            Ok(answer) => break answer.map_err(broke)?,
+            // An answer isn't due while the request is still being sent.
+            Err(_) if sent.bytes() > before => before = sent.bytes(),
+            Err(_) => {
+                let after = timeouts.first_byte;
+                return Err(Error::Timeout { registry: registry.clone(), phase: "to answer", after });
+            }
+        }
+    };
     let (head, body) = answer.into_parts();
     let (status, headers) = (head.status, head.headers);
     Ok(Answer { status, headers, body, _driver: driver, registry, between_bytes: timeouts.between_bytes })
@@ -191,7 +206,61 @@ fn said(bytes: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
+    use crate::registry::target::Origin;
+
+    const PART: u64 = 64 << 10;
+    const PARTS: u64 = 16;
+
+    /// Uploads to a registry that reads a part of the body each 20 s, and stops after this many. Returns the answer's status,
+    /// and the bytes of which the upload has reported progress.
+    async fn upload_slowly(read: u64) -> (Result<u16, Error>, Vec<u64>) {
+        let (near, mut far) = tokio::io::duplex(4096);
+        tokio::spawn(async move {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(far.read_u8().await.unwrap());
+            }
+            assert!(
+                String::from_utf8_lossy(&head).contains(&format!("content-length: {}\r\n", PARTS * PART))
+            );
+            for _ in 0..read {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                far.read_exact(&mut vec![7; 64 << 10]).await.unwrap();
+            }
+            if read < PARTS {
+                std::future::pending::<()>().await;
+            }
+            far.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        });
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&reported);
+        let mut call = Call::new(Method::PUT);
+        call.body = vec![7; 16 * (64 << 10)].into();
+        call.progress = Some(Progress::new(move |done, total| {
+            assert_eq!(total, PARTS * PART);
+            log.lock().unwrap().push(done);
+        }));
+        let target = Origin::of_registry("r.example", None).unwrap().at("/v2/p/blobs/uploads/1");
+        let answer = exchange(Box::new(near), &target, call, Timeouts::default()).await;
+        let reported = reported.lock().unwrap().clone();
+        (answer.map(|answer| answer.status.as_u16()), reported)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_may_take_long_as_long_as_it_goes_on() {
+        let (answer, reported) = upload_slowly(PARTS).await;
+        assert_eq!(answer.unwrap(), 201);
+        assert_eq!(reported, (1..=PARTS).map(|part| part * PART).collect::<Vec<_>>());
+
+        let (answer, reported) = upload_slowly(5).await;
+        assert!(matches!(answer, Err(Error::Timeout { phase: "to answer", .. })));
+        assert!(reported.len() < 16, "{reported:?}");
+    }
 
     #[test]
     fn the_registrys_own_words_are_found_and_harmless() {

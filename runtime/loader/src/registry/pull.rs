@@ -1,13 +1,14 @@
 //! Reads from a repository: manifests, components and signatures. Everything that has a digest is hashed; everything has a
 //! largest size.
 
-use http::header::{ACCEPT, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use http::header::{ACCEPT, CONTENT_RANGE, RANGE};
 use http::{HeaderValue, Method, StatusCode};
 
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::manifest::{ComponentLayer, Descriptor, MAX_MANIFEST, Manifest};
 use crate::media_type;
+use crate::reference::is_tag;
 use crate::registry::exchange::Call;
 use crate::registry::session::{MAX_PAUSE, PAUSE, Session, may_pass};
 use crate::store::Download;
@@ -17,6 +18,17 @@ use crate::trust::evidence::{Evidence, MAX_EVIDENCE, MAX_SIGNATURE};
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 /// Attempts to download a component without any progress.
 const IDLE_ATTEMPTS: u32 = 3;
+
+/// Tags in one answer.
+const TAGS_PAGE: usize = 1000;
+/// The most tags that are read.
+const MAX_TAGS: usize = 20_000;
+
+/// A page of a repository's tags.
+#[derive(serde::Deserialize)]
+struct TagList {
+    tags: Option<Vec<String>>,
+}
 
 /// A manifest as it was fetched.
 pub(crate) struct FetchedManifest {
@@ -35,6 +47,31 @@ impl Session<'_> {
             // Not all registries answer this; the manifest has it in any case.
             _ => Ok(self.manifest(tag).await?.digest),
         }
+    }
+
+    /// All tags of the repository, at most [`MAX_TAGS`].
+    pub(crate) async fn tags(&self) -> Result<Vec<String>, Error> {
+        let (mut tags, mut after) = (Vec::<String>::new(), String::new());
+        let place = format!("tags of {}", self.repository);
+        while tags.len() < MAX_TAGS {
+            let path = format!("/tags/list?n={TAGS_PAGE}{after}");
+            let answer = self.send(&Call::new(Method::GET), &path).await?;
+            let has_more = answer.header("link").is_some();
+            let page = answer.bytes(MAX_MANIFEST, &place).await?;
+            let page: TagList = serde_json::from_slice(&page).map_err(|error| Error::Protocol {
+                registry: self.repository.registry.clone(),
+                cause: format!("its list of tags can't be read: {error}"),
+            })?;
+            let Some(last) =
+                page.tags.iter().flatten().next_back().cloned().filter(|last| has_more && is_tag(last))
+            else {
+                tags.extend(page.tags.into_iter().flatten());
+                break;
+            };
+            tags.extend(page.tags.into_iter().flatten());
+            after = format!("&last={last}");
+        }
+        Ok(tags)
     }
 
     /// Fetches a manifest or an index by tag or digest. A digest is checked.
@@ -114,6 +151,9 @@ impl Session<'_> {
         }
         while let Some(chunk) = answer.chunk().await? {
             download.write(&chunk, place).await?;
+            if let Some(progress) = &self.progress {
+                progress.report(download.written(), layer.size);
+            }
         }
         if download.written() < layer.size {
             let cause = format!("its answer ended after {} of {} bytes", download.written(), layer.size);
@@ -122,57 +162,23 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The signatures of an artifact in both layouts, at most `MAX_EVIDENCE`, of which bundles take at most half. One that can't be read is a finding and no
-    /// error: another one may suffice.
-    pub(crate) async fn evidence(&self, digest: Digest) -> Result<Vec<Evidence>, Error> {
+    /// The signatures of an artifact in both layouts, of those that refer to it and under its tag. At most `MAX_EVIDENCE`, of
+    /// which bundles take at most half. One that can't be read is a finding and no error: another one may suffice.
+    pub(crate) async fn evidence(
+        &self,
+        digest: Digest,
+        referrers: &[Descriptor],
+    ) -> Result<Vec<Evidence>, Error> {
         let mut found = Vec::new();
-        for descriptor in self.bundles(digest).await? {
-            found.push(self.bundle(&descriptor).await?);
+        for descriptor in referrers.iter().filter(|referrer| referrer.is_bundle()).take(MAX_EVIDENCE / 2) {
+            found.push(self.bundle(descriptor).await?);
         }
         self.tagged(digest, &mut found).await?;
         Ok(found)
     }
 
-    /// The manifests of bundles: by the API for referrers, or by the tag that stands in where a registry lacks it.
-    async fn bundles(&self, digest: Digest) -> Result<Vec<Descriptor>, Error> {
-        let path = format!("/v2/{}/referrers/{digest}", self.repository.name);
-        let call = Call::new(Method::GET).with(ACCEPT, HeaderValue::from_static(media_type::INDEX));
-        let target = self.origin.at(path);
-        let place = format!("list of referrers of {digest} in {}", self.repository);
-        let (call, target, place) = (&call, &target, &place);
-        let listed = self
-            .repeat(|| {
-                Box::pin(async move {
-                    let answer = self.send_once(call, target.clone()).await?;
-                    // A registry without the API may answer with a page for people.
-                    let is_index = answer
-                        .header(CONTENT_TYPE.as_str())
-                        .is_some_and(|kind| kind.starts_with(media_type::INDEX));
-                    if is_index {
-                        answer.bytes(MAX_MANIFEST, place).await
-                    } else {
-                        Err(Error::NotFound { place: place.clone() })
-                    }
-                })
-            })
-            .await;
-        let text = match listed {
-            Ok(bytes) => bytes,
-            Err(Error::NotFound { .. } | Error::Answer { status: 400..=499, .. }) => {
-                match self.manifest(&format!("sha256-{}", digest.hex())).await {
-                    Ok(manifest) => manifest.text.into_bytes(),
-                    Err(Error::NotFound { .. }) => return Ok(Vec::new()),
-                    Err(error) => return Err(error),
-                }
-            }
-            Err(error) => return Err(error),
-        };
-        // An index that can't be read has no signatures that could be found.
-        let Ok(index) = Manifest::parse(&text) else { return Ok(Vec::new()) };
-        Ok(index.bundles().take(MAX_EVIDENCE / 2).cloned().collect())
-    }
-
-    async fn bundle(&self, descriptor: &Descriptor) -> Result<Evidence, Error> {
+    /// The bundle in a manifest.
+    pub(crate) async fn bundle(&self, descriptor: &Descriptor) -> Result<Evidence, Error> {
         let read = async {
             let manifest = self.manifest(&descriptor.digest).await?;
             let manifest = unreadable(Manifest::parse(manifest.text.as_bytes()))?;
@@ -184,8 +190,8 @@ impl Session<'_> {
         as_finding(read.await)
     }
 
-    /// The signatures under the tag `sha256-….sig`.
-    async fn tagged(&self, digest: Digest, found: &mut Vec<Evidence>) -> Result<(), Error> {
+    /// Adds the signatures under the tag `sha256-….sig`.
+    pub(crate) async fn tagged(&self, digest: Digest, found: &mut Vec<Evidence>) -> Result<(), Error> {
         let text = match self.manifest(&format!("sha256-{}.sig", digest.hex())).await {
             Ok(manifest) => manifest.text,
             Err(Error::NotFound { .. }) => return Ok(()),

@@ -7,12 +7,13 @@ use http::{HeaderValue, Method, StatusCode};
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::media_type;
+use crate::progress::Progress;
 use crate::registry::exchange::Call;
 use crate::registry::session::Session;
 
 impl Session<'_> {
     /// Uploads a blob, unless the repository has it.
-    pub(crate) async fn put_blob(&self, bytes: &Bytes) -> Result<(), Error> {
+    pub(crate) async fn put_blob(&self, bytes: &Bytes, progress: Option<Progress>) -> Result<(), Error> {
         let digest = Digest::of(bytes);
         match self.send(&Call::new(Method::HEAD), &format!("/blobs/{digest}")).await {
             Ok(_) => return Ok(()),
@@ -31,6 +32,7 @@ impl Session<'_> {
         let mut call =
             Call::new(Method::PUT).with(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         call.body = bytes.clone();
+        call.progress = progress;
         self.send_once(&call, target).await.map(drop)
     }
 

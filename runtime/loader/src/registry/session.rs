@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 
 use crate::credential::{Credential, CredentialKind};
 use crate::error::{Error, Retry};
+use crate::progress::Progress;
 use crate::reference::Repository;
 use crate::registry::address::NamedBy;
 use crate::registry::challenge::{self, Challenge};
@@ -59,6 +60,8 @@ pub(crate) struct Session<'a> {
     pub(super) credential: Option<Credential>,
     /// What the registry accepted last.
     pub(super) authorization: Mutex<Option<HeaderValue>>,
+    /// Is told how far components are.
+    pub(crate) progress: Option<Progress>,
 }
 
 #[derive(Deserialize)]

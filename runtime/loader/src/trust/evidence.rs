@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::trust::policy::Layout;
+
 /// The most signatures that are looked at. The owner of a repository can attach any number.
 pub(crate) const MAX_EVIDENCE: usize = 64;
 /// The largest bundle or payload; real ones have 1 to 10 KiB.
@@ -30,4 +32,15 @@ pub(crate) enum Evidence {
         /// What it is.
         cause: String,
     },
+}
+
+impl Evidence {
+    /// How it is stored; none if it can't be read.
+    pub(crate) fn layout(&self) -> Option<Layout> {
+        match self {
+            Self::Bundle { .. } => Some(Layout::Bundle),
+            Self::Tag { .. } => Some(Layout::Tag),
+            Self::Unreadable { .. } => None,
+        }
+    }
 }

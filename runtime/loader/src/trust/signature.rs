@@ -13,7 +13,9 @@ use crate::trust::policy::{Key, Layout};
 /// The payload of a bundle: a statement of in-toto.
 const STATEMENT_PAYLOAD: &str = "application/vnd.in-toto+json";
 /// What cosign states when it signs; everything else is an attestation, such as a bill of materials.
-const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
+pub(crate) const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
+/// How many characters are shown of what a signature states.
+const MAX_KIND: usize = 200;
 /// The two names of the payload under a tag: cosign's own, and the one of the format that it follows.
 const SIMPLE_TYPES: [&str; 2] = ["cosign container image signature", "atomic container signature"];
 
@@ -109,6 +111,15 @@ struct Subject {
 #[derive(Deserialize)]
 struct SubjectDigest {
     sha256: Option<String>,
+}
+
+/// What a bundle claims to state, as in `https://slsa.dev/provenance/v1`. Nothing of it is verified.
+pub(crate) fn claimed_predicate(evidence: &Evidence) -> Option<String> {
+    let Evidence::Bundle { text } = evidence else { return None };
+    let found: Bundle = json(text, "a Sigstore bundle").ok()?;
+    let payload = decode(&found.dsse_envelope?.payload, "payload").ok()?;
+    let statement: InToto = json(&String::from_utf8_lossy(&payload), "a statement of in-toto").ok()?;
+    Some(statement.predicate_type.chars().take(MAX_KIND).collect())
 }
 
 fn bundle<'a>(text: &str, keys: &'a [Key]) -> Result<Statement<'a>, Unusable> {
@@ -224,5 +235,5 @@ fn unreadable(cause: impl Into<String>) -> Unusable {
 }
 
 fn attestation(key: &Key, kind: &str) -> Unusable {
-    Unusable::Attestation { key: key.name.clone(), kind: kind.chars().take(200).collect() }
+    Unusable::Attestation { key: key.name.clone(), kind: kind.chars().take(MAX_KIND).collect() }
 }

@@ -71,10 +71,7 @@ pub(crate) fn verify(
     let mut signed = BTreeSet::new();
     let mut findings = Vec::new();
     for one in evidence {
-        match signature::read(one, &policy.keys)
-            .map_err(finding)
-            .and_then(|found| judge(&found, artifact, policy, now))
-        {
+        match judge(one, artifact, policy, now) {
             Ok(key) => {
                 signed.insert(key.name.clone());
             }
@@ -95,8 +92,19 @@ pub(crate) fn verify(
     })
 }
 
+/// Judges one signature: which key of the policy made it, or why it doesn't count.
+pub(crate) fn judge<'a>(
+    evidence: &Evidence,
+    artifact: Artifact<'_>,
+    policy: &'a TrustPolicy,
+    now: Timestamp,
+) -> Result<&'a Key, Finding> {
+    let found = signature::read(evidence, &policy.keys).map_err(finding)?;
+    judge_statement(&found, artifact, policy, now)
+}
+
 /// Judges what a key of the policy has signed.
-fn judge<'a>(
+fn judge_statement<'a>(
     found: &Statement<'a>,
     artifact: Artifact<'_>,
     policy: &TrustPolicy,

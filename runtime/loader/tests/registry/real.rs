@@ -1,11 +1,11 @@
 //! The CNCF's registry, with artifacts as pileus and oras push them, and signatures as cosign 3 makes them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use pileus_loader::{
-    CredentialSource, Digest, Error, Key, Layout, Package, PublicKey, Registries, RegistrySettings,
-    SecretFile, Trust, TrustPolicy, TrustSpec,
+    CredentialSource, Digest, Error, Key, Layout, Loader, Package, Progress, PublicKey, Registries,
+    RegistrySettings, SecretFile, Trust, TrustPolicy, TrustSpec,
 };
 
 use crate::stack::{Protection, RealRegistry, key_pair, oras, sign};
@@ -62,6 +62,32 @@ async fn what_pileus_pushes_is_the_same_each_time_and_both_pileus_and_oras_read_
     let config: serde_json::Value = serde_json::from_str(&config).unwrap();
     assert_eq!((&config["os"], &config["layerDigests"][0]), (&"wasip2".into(), &layer.into()));
     assert_eq!(config["component"]["exports"][0], "pileus:provider/info@0.2.0");
+}
+
+#[tokio::test]
+async fn transfers_report_how_far_they_are() {
+    let registry = RealRegistry::start();
+    let text = format!("{}/p:1", registry.host);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&reported);
+    let progress = Progress::new(move |done, total| log.lock().unwrap().push((done, total)));
+    let fixture = Fixture::new();
+    let registries = fixture.registries.clone().with_progress(progress);
+    let loader = Loader::new(fixture.loader.store().clone(), registries.clone());
+    let size = component("one").len() as u64;
+    let whole = |when: &str| {
+        let reported = std::mem::take(&mut *reported.lock().unwrap());
+        assert!(reported.is_sorted() && reported.iter().all(|(_, total)| *total == size), "{reported:?}");
+        assert_eq!(reported.last(), Some(&(size, size)), "{when}");
+    };
+    push(&registries, &text, "one").await;
+    whole("pushed");
+    loader.fetch(&reference(&text), &insecure(), NOW).await.unwrap();
+    whole("fetched");
+    // What is there already is not transferred.
+    push(&registries, &text, "one").await;
+    loader.fetch(&reference(&text), &insecure(), NOW).await.unwrap();
+    assert_eq!(*reported.lock().unwrap(), []);
 }
 
 #[tokio::test]

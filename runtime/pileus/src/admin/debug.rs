@@ -13,43 +13,74 @@ mod view;
 use std::net::IpAddr;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use pileus_gate::Gate;
 use tokio::sync::watch;
 
+use crate::providers::Gates;
 use crate::terminal;
 use view::View;
 
-/// The gate, once it exists.
-pub(super) type GateReceiver = watch::Receiver<Option<Gate>>;
+/// The gates of the providers that serve calls, by name.
+pub(super) type GatesReceiver = watch::Receiver<Gates>;
+
+/// Whose gate to show.
+#[derive(Debug, Default, serde::Deserialize)]
+struct Which {
+    /// The provider; needed where there are several.
+    provider: Option<String>,
+}
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// The routes of the debug pages.
-pub(super) fn router(gate: GateReceiver) -> Router {
+pub(super) fn router(gates: GatesReceiver) -> Router {
     Router::new()
         .route("/debug/gate", get(page))
-        .route("/debug/gate.json", get(async |State(gate): State<GateReceiver>| answer(&gate, JSON)))
+        .route("/debug/gate.json", get(json_page))
         .layer(middleware::from_fn(refuse_browsers))
-        .with_state(gate)
+        .with_state(gates)
 }
 
-async fn page(State(gate): State<GateReceiver>, headers: HeaderMap) -> Response {
+async fn page(
+    State(gates): State<GatesReceiver>,
+    Query(which): Query<Which>,
+    headers: HeaderMap,
+) -> Response {
     let accepts = |value: &header::HeaderValue| value.to_str().is_ok_and(|value| value.contains(JSON));
-    answer(&gate, if headers.get_all(header::ACCEPT).iter().any(accepts) { JSON } else { TEXT })
+    answer(&gates, &which, if headers.get_all(header::ACCEPT).iter().any(accepts) { JSON } else { TEXT })
 }
 
-fn answer(gate: &GateReceiver, kind: &'static str) -> Response {
-    let Some(gate) = gate.borrow().clone() else {
-        let reason = "there is no gate yet: the provider is being loaded\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, reason).into_response();
+async fn json_page(State(gates): State<GatesReceiver>, Query(which): Query<Which>) -> Response {
+    answer(&gates, &which, JSON)
+}
+
+fn answer(gates: &GatesReceiver, which: &Which, kind: &'static str) -> Response {
+    let gates = gates.borrow().clone();
+    let mut names: Vec<_> = gates.keys().map(String::as_str).collect();
+    let gate = match &which.provider {
+        Some(name) => gates.get(name),
+        None if gates.len() > 1 => None,
+        None => gates.values().next(),
     };
-    let view = View::of(&gate);
+    let Some(gate) = gate else {
+        if names.is_empty() {
+            let reason = "there is no gate yet: the provider is being loaded\n";
+            return (StatusCode::SERVICE_UNAVAILABLE, reason).into_response();
+        }
+        names.sort_unstable();
+        let reason = format!(
+            "name a provider, as in ?provider={}: {}\n",
+            names.first().unwrap_or(&""),
+            names.join(", ")
+        );
+        return (StatusCode::NOT_FOUND, reason).into_response();
+    };
+    let view = View::of(gate);
     let body = if kind == JSON { terminal::json(&json::object(&view)) } else { text::page(&view) };
     let headers = [
         (header::CONTENT_TYPE, kind),
@@ -97,6 +128,7 @@ fn is_loopback(host: &str) -> bool {
 mod tests {
     use axum::body::Body;
     use http_body_util::BodyExt as _;
+    use pileus_gate::Gate;
     use prometheus_client::registry::Registry;
     use serde_json::Value;
     use tower::ServiceExt as _;
@@ -113,7 +145,11 @@ mod tests {
     }
 
     async fn ask(gate: Option<Gate>, path: &str, headers: &[(&str, &str)]) -> (u16, String, String) {
-        let (_sender, shown) = watch::channel(gate);
+        ask_of(gate.map(|gate| ("test".to_owned(), gate)).into_iter().collect(), path, headers).await
+    }
+
+    async fn ask_of(gates: Gates, path: &str, headers: &[(&str, &str)]) -> (u16, String, String) {
+        let (_sender, shown) = watch::channel(gates);
         let mut request = Request::get(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -139,6 +175,16 @@ mod tests {
         }
         let (status, _, text) = ask(None, "/debug/gate", &[host]).await;
         assert_eq!((status, text.as_str()), (503, "there is no gate yet: the provider is being loaded\n"));
+    }
+
+    #[tokio::test]
+    async fn one_of_several_providers_has_to_be_named() {
+        let host = [("host", "127.0.0.1:10258")];
+        let gates: Gates = ["b", "a"].map(|name| (name.to_owned(), gate())).into();
+        let (status, _, text) = ask_of(gates.clone(), "/debug/gate", &host).await;
+        assert_eq!((status, text.as_str()), (404, "name a provider, as in ?provider=a: a, b\n"));
+        assert_eq!(ask_of(gates.clone(), "/debug/gate?provider=b", &host).await.0, 200);
+        assert_eq!(ask_of(gates, "/debug/gate.json?provider=c", &host).await.0, 404);
     }
 
     #[tokio::test]

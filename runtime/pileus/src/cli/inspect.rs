@@ -1,15 +1,18 @@
 //! Arguments of `pileus inspect`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 
-use super::{Compiled, EXIT_CODES};
+use super::{Compiled, EXIT_CODES, SourceFlags, StoreFolder};
 
 const EXAMPLES: &str = "\
 Examples:
   Show what a component is:
     pileus inspect provider.wasm
+  The same for one in a registry, with its signatures and what else is attached to it:
+    pileus inspect ghcr.io/example/provider:1.2 --key cosign.pub
   Show what it requests with a configuration, and what the document grants:
     pileus inspect provider.wasm --provider provider.yaml";
 
@@ -17,9 +20,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Inspect {
-    /// Inspect this component
-    #[arg(value_name = "FILE.wasm")]
-    pub component: PathBuf,
+    /// Inspect this component: a file, or a reference as in ghcr.io/example/provider:1.2. `file:` or `oci://` before it
+    /// decides where both could be meant
+    #[arg(value_name = "FILE.wasm|REF", value_hint = ValueHint::FilePath)]
+    pub component: OsString,
 
     /// Configure it with this CloudProvider document: show the hosts that it requests, the grants and credentials that it
     /// gets, and the limits
@@ -29,6 +33,14 @@ pub struct Inspect {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+
+    /// Where to read it, and what makes it trusted.
+    #[command(flatten)]
+    pub source: SourceFlags,
+
+    /// The store of components.
+    #[command(flatten)]
+    pub store: StoreFolder,
 
     /// The cache of compiled code.
     #[command(flatten)]

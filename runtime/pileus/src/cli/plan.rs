@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use pileus_cloud::Cluster;
 
-use super::{Compiled, EXIT_CODES, RouteController};
+use super::{Compiled, EXIT_CODES, RouteController, StoreFolder};
 
 const PLAN: &str = "\
 Plan reads Nodes and Services from the API server and resources from the cloud, and lets the provider make the changes that
@@ -60,6 +60,10 @@ pub struct Plan {
     /// The cache of compiled code.
     #[command(flatten)]
     pub compiled: Compiled,
+
+    /// The folder of fetched components.
+    #[command(flatten)]
+    pub stored: StoreFolder,
 }
 
 impl Plan {

@@ -7,7 +7,7 @@ use pileus_cloud::Cluster;
 
 use super::{
     AdminServer, Compiled, EXIT_CODES, LeaderElection, LogFormat, NodeControllers, RouteController,
-    ServiceController,
+    ServiceController, StoreFolder,
 };
 
 const EXAMPLES: &str = "\
@@ -22,9 +22,14 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Run {
-    /// Read the CloudProvider document: the component with its configuration, grants, limits and credentials
+    /// Read the CloudProvider document from this file, and follow its changes: the component with its configuration, grants,
+    /// limits and credentials [default: the CloudProvider resources of the cluster]
     #[arg(long, value_name = "FILE.yaml")]
-    pub provider: PathBuf,
+    pub provider: Option<PathBuf>,
+
+    /// Let CloudProvider resources name files in this folder; without it they name Secrets only
+    #[arg(long, value_name = "FOLDER", conflicts_with = "provider")]
+    pub provider_files: Option<PathBuf>,
 
     /// Reach the API server with this kubeconfig [default: the files in KUBECONFIG, else the Pod's service account]
     #[arg(long, value_name = "FILE")]
@@ -50,6 +55,10 @@ pub struct Run {
     /// The cache of compiled code.
     #[command(flatten)]
     pub compiled: Compiled,
+
+    /// The folder of fetched components.
+    #[command(flatten)]
+    pub stored: StoreFolder,
 
     /// Which of several replicas leads.
     #[command(flatten)]

@@ -3,6 +3,7 @@
 //! files in one folder that the operator has set aside for this, or none.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use super::non_empty;
 use crate::error::Error;
@@ -24,6 +25,31 @@ pub(super) enum Origin<'a> {
     Cluster(&'a ClusterOrigin),
 }
 
+/// Where the documents of a provider come from.
+#[derive(Clone)]
+pub(crate) enum DocumentOrigin {
+    /// The operator's file.
+    File {
+        /// The document, in whose folder relative paths begin.
+        document: PathBuf,
+        /// The Kubernetes Secrets.
+        secrets: Secrets,
+    },
+    /// Resources of the API server.
+    Cluster(Arc<ClusterOrigin>),
+}
+
+impl DocumentOrigin {
+    pub(super) fn borrow(&self) -> Origin<'_> {
+        match self {
+            Self::File { document, secrets } => {
+                Origin::File { folder: document.parent().unwrap_or(Path::new("")), secrets }
+            }
+            Self::Cluster(origin) => Origin::Cluster(origin),
+        }
+    }
+}
+
 /// What references in documents of the cluster are resolved with.
 pub(crate) struct ClusterOrigin {
     secrets: Secrets,
@@ -36,7 +62,6 @@ impl ClusterOrigin {
     ///
     /// # Errors
     /// [`Error::Flag`] if the folder does not exist.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) fn new(secrets: Secrets, files: Option<&Path>) -> Result<Self, Error> {
         let canonical = |folder: &Path| {
             let found = folder.canonicalize().and_then(|path| path.read_dir().map(|_| path));

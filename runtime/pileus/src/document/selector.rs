@@ -45,6 +45,9 @@ fn requirement(key: &str, operator: &str, values: &[String]) -> Result<NodeSelec
     {
         return Err(format!("{odd:?} is not valid in a label; use letters, digits, `-`, `_` and `.`"));
     }
+    if key.is_empty() {
+        return Err("invalid requirement for the label \"\": it needs a key".to_owned());
+    }
     let wants_values = matches!(operator, "In" | "NotIn");
     let text = match (operator, values) {
         ("In" | "NotIn", []) => return Err(format!("the operator {operator} needs values")),

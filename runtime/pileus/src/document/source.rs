@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use pileus_host::swap::Follow;
-use pileus_loader::{CredentialSource, Reference, RegistrySettings, Repository, SecretFile};
+use pileus_loader::{CredentialSource, Loader, Reference, RegistrySettings, Repository, SecretFile};
 use semver::{Version, VersionReq};
 
 use super::credentials::secret_name;
@@ -15,6 +15,7 @@ use super::fields::Fields;
 use super::origin::Origin;
 use super::swap::time;
 use super::{cidr, non_empty};
+use crate::error::Error;
 
 /// Where the component comes from.
 #[derive(Debug, Clone)]
@@ -31,10 +32,8 @@ pub(crate) struct ImageSource {
     /// Which one.
     pub(crate) image: Image,
     /// Where the credentials of the registry come from; without any, they are not needed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) credentials: Vec<CredentialSource>,
     /// How to reach registries that need it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) registries: Vec<RegistrySettings>,
 }
 
@@ -54,9 +53,18 @@ pub(crate) struct VersionRange {
     range: VersionReq,
 }
 
+impl Image {
+    /// Where it is.
+    pub(crate) fn repository(&self) -> &Repository {
+        match self {
+            Self::Reference(reference) => &reference.repository,
+            Self::Range(repository, _) => repository,
+        }
+    }
+}
+
 impl Source {
     /// How a swap follows this source. A file is followed like a tag: it is read again, and may have changed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) fn follow(&self) -> Follow {
         match self {
             Self::File(path) => Follow::Tag(format!("file:{}", path.display())),
@@ -73,9 +81,21 @@ impl Source {
 }
 
 impl VersionRange {
+    /// Finds the highest version in this range that a repository has.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if there is none, or the registry doesn't say.
+    pub(crate) async fn newest(&self, loader: &Loader, repository: &Repository) -> Result<Reference, Error> {
+        let tags = loader.tags(repository).await?;
+        let missing = || pileus_loader::Error::NotFound {
+            place: format!("a version {self} among the tags of {repository}"),
+        };
+        let tag = self.highest(tags.iter().map(String::as_str)).ok_or_else(missing)?;
+        Ok(Reference { repository: repository.clone(), tag: Some(tag.to_owned()), digest: None })
+    }
+
     /// The tag with the highest version in this range. A tag is a version if it is a complete one, as in `1.2.3` or `v1.2.3`:
     /// `1.2` is a name that moves. Of two tags with the same version, the one without `v` is taken.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) fn highest<'a>(&self, tags: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         let version = |tag: &'a str| {
             let version = Version::parse(tag.strip_prefix('v').unwrap_or(tag)).ok()?;

@@ -3,7 +3,7 @@
 //!
 //! ```json
 //! {
-//!   "file": "provider.wasm", "digest": "sha256:…", "sizeBytes": 400000,
+//!   "file": "provider.wasm", "artifact": null, "digest": "sha256:…", "sizeBytes": 400000,
 //!   "code": {"from": "compiler", "milliseconds": 300},
 //!   "contract": {"version": "0.2.0", "accepted": "0.2.x"},
 //!   "exports": ["pileus:provider/info@0.2.0"],
@@ -38,6 +38,25 @@
 //! }
 //! ```
 //!
+//! For a reference, `file` is null, and `artifact` is what the registry has:
+//!
+//! ```json
+//! {
+//!   "reference": "ghcr.io/example/provider:1.2@sha256:…", "tag": "1.2", "digest": "sha256:…", "sizeBytes": 700,
+//!   "mediaType": "application/vnd.oci.image.manifest.v1+json", "entry": null,
+//!   "configMediaType": "application/vnd.wasm.config.v0+json",
+//!   "component": {"mediaType": "application/wasm", "digest": "sha256:…", "sizeBytes": 400000},
+//!   "annotations": {"org.opencontainers.image.version": "1.2"},
+//!   "trust": {"by": "signatures", "keys": ["cosign"]},
+//!   "signatures": [{"layout": "bundle", "key": "cosign", "problem": null}],
+//!   "attachments": [{"name": "sha256:…", "kind": "sbom", "mediaType": "application/spdx+json"}], "moreAttachments": 0
+//! }
+//! ```
+//!
+//! - `digest` is that of the component's bytes; the artifact's own is the one by which it is pinned.
+//! - `entry` is the digest of the manifest that an index leads to.
+//! - `key` of a signature is the given key that made it, or null. `problem` says why it doesn't count; null without keys.
+//! - `kind` of an attachment is `signature`, `sbom`, `provenance`, `attestation` or `other`, by what it claims to be.
 //! - `provides` is null for an import that is linked but provides nothing.
 //! - `code.from` is `compiler` or `cache`.
 //! - `settings` is null if the provider needs a configuration that wasn't given.
@@ -58,6 +77,7 @@ use pileus_host::{
 };
 use serde_json::{Value, json};
 
+use super::artifact::InspectedArtifact;
 use super::binary::Producer;
 use super::{CodeSource, Inspection, controllers, provides, rules};
 use crate::access_review::{ComparedLimit, warnings};
@@ -65,7 +85,8 @@ use crate::access_review::{ComparedLimit, warnings};
 /// The object for an inspection.
 pub(super) fn object(inspection: &Inspection) -> Value {
     let Inspection {
-        file,
+        source: name,
+        artifact,
         digest,
         size,
         code: (source, took),
@@ -87,7 +108,8 @@ pub(super) fn object(inspection: &Inspection) -> Value {
     let import = |import: &String| json!({"interface": import, "provides": provides(import)});
     let producer = |Producer { field, name, version }: &Producer| json!({"field": field, "name": name, "version": version});
     json!({
-        "file": file,
+        "file": artifact.is_none().then_some(name),
+        "artifact": artifact.as_ref().map(InspectedArtifact::object),
         "digest": digest,
         "sizeBytes": size,
         "code": {"from": from, "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX)},

@@ -4,6 +4,7 @@ use owo_colors::Style;
 use pileus_gate::{Credential, Refusal};
 use pileus_host::{Capability, Description, PublishedLimit, RequestedEndpoint, Settings, sanitize};
 
+use super::artifact::InspectedArtifact;
 use super::binary::{Binary, Producer};
 use super::rules::{effect, table};
 use super::{CodeSource, Inspection, controllers, provides};
@@ -19,7 +20,10 @@ const MAX_RULES: usize = 300;
 /// The report for an inspection.
 pub(super) fn report(inspection: &Inspection) -> String {
     let mut report = Report::default();
-    report.title(&inspection.file);
+    report.title(&inspection.source);
+    for (label, values) in inspection.artifact.iter().flat_map(InspectedArtifact::lines) {
+        report.list(label, &values);
+    }
     add_component(&mut report, inspection);
     add_description(&mut report, inspection);
     if let Some(settings) = &inspection.settings {

@@ -34,14 +34,13 @@ impl DryRunProvider {
     /// As [`provider::prepare`].
     pub(crate) async fn load(
         document: CloudProvider,
-        compiled: cli::Compiled,
+        folders: (cli::Compiled, cli::StoreFolder),
         denied_addresses: Vec<IpAddr>,
         metrics: &Metrics,
     ) -> Result<Self, Error> {
-        let fence = pileus_gate::Fence::default();
-        let loaded = provider::prepare(document, compiled, denied_addresses, fence, metrics).await?;
+        let loaded = provider::prepare(document, folders, denied_addresses, metrics).await?;
         let identity = Identity {
-            name: loaded.name.clone(),
+            name: loaded.document.name.clone(),
             component: loaded.description.name.clone(),
             version: loaded.description.version.clone(),
             digest: loaded.component.digest.to_string(),
@@ -49,7 +48,7 @@ impl DryRunProvider {
         let (gate, dry_run) = loaded.gate.clone().dry_run();
         // Nothing changes during a dry run, so a cached answer serves every call.
         let gate = gate.with_view(View::fresh());
-        let provider = loaded.with_gate(gate).provider(metrics);
+        let provider = loaded.provider(gate, metrics);
         Ok(Self { provider, dry_run, identity })
     }
 

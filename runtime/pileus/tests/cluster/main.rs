@@ -41,6 +41,7 @@ mod service;
 mod service_faults;
 mod service_interruptions;
 mod services;
+mod swaps;
 mod web;
 mod world;
 

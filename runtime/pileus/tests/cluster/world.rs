@@ -95,11 +95,17 @@ impl World {
 
     /// As [`World::start_with`], with this kubeconfig.
     pub(crate) async fn start_by(&self, document: &Value, kubeconfig: &Path) -> Run {
+        let path = self.replace_document(document);
+        Run::start(&path, kubeconfig, &self.flags, &self.variables).await
+    }
+
+    /// Gives the replicas another document.
+    pub(crate) fn replace_document(&self, document: &Value) -> PathBuf {
         let [path, new] = ["provider.yaml", "new.yaml"].map(|name| self.folder.path().join(name));
-        // Every JSON document is YAML. Another replica may be about to read it.
+        // Every JSON document is YAML. A replica may be about to read it.
         std::fs::write(&new, document.to_string()).unwrap();
         std::fs::rename(&new, &path).unwrap();
-        Run::start(&path, kubeconfig, &self.flags, &self.variables).await
+        path
     }
 
     /// The port of the API server.

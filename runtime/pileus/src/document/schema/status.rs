@@ -57,7 +57,11 @@ fn version(description: &str) -> Schema {
         .required("release", release())
         .required("since", time("Since when."))
         .required("why", words("One sentence."))
-        .field("version", words("The version that the component names."))
+        .field("version", component_version())
+}
+
+fn component_version() -> Schema {
+    words("The version that the component names.")
 }
 
 fn resolved() -> Schema {
@@ -95,6 +99,7 @@ fn candidate() -> Schema {
     Schema::object("The release that may become active.")
         .required("release", release())
         .required("since", time("When it was first seen."))
+        .field("version", component_version())
         .required("phase", phase)
         .field("differences", differences.nullable())
         .field(

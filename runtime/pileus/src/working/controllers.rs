@@ -10,14 +10,15 @@ use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
 use pileus_controllers::{ClusterAddresses, ControllerDeps, Health, node, node_lifecycle, route, service};
 use pileus_gate::Gate;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::jitter;
 use crate::cli;
 use crate::cluster;
 use crate::credentials;
 use crate::error::Error;
+use crate::random::jitter;
 
 /// How long the process waits at its end for queued events. Events are best effort, so some may be lost.
 const EVENTS_DRAIN: Duration = Duration::from_secs(2);
@@ -38,7 +39,7 @@ pub(super) struct Parts {
     /// `None` where the provider has no load balancers.
     pub(super) services: Option<Services>,
     pub(super) provider: Provider,
-    pub(super) gate: Gate,
+    pub(super) gates: watch::Receiver<Gate>,
     pub(super) metrics: pileus_controllers::Metrics,
     pub(super) health: Health,
     /// The name of this machine or Pod.
@@ -52,7 +53,8 @@ pub(super) struct Controllers {
     node_lifecycle: Option<node_lifecycle::Controller>,
     service: Option<service::Controller>,
     route: Option<route::Controller>,
-    gate: Gate,
+    /// The gate that their calls pass; the last one is the present one.
+    gates: watch::Receiver<Gate>,
     /// The operator's name for the provider.
     provider: String,
     /// The sink of events about the provider's credentials.
@@ -70,7 +72,7 @@ impl Controllers {
     /// # Errors
     /// [`Error::NothingToDo`] where no controller remains.
     pub(super) fn assemble(parts: Parts, settings: Settings) -> Result<(Self, EventTasks), Error> {
-        let Parts { client, nodes, addresses, services, provider, gate, metrics, health, host } = parts;
+        let Parts { client, nodes, addresses, services, provider, gates, metrics, health, host } = parts;
         let mut tasks = Vec::new();
         let mut events_of = |component| {
             let (events, task) = Events::start(client.clone(), component, &host, metrics.clone());
@@ -102,18 +104,13 @@ impl Controllers {
             return Err(Error::NothingToDo { provider });
         }
         let controllers =
-            Self { client, node, node_lifecycle, service, route, gate, provider, events, metrics, health };
+            Self { client, node, node_lifecycle, service, route, gates, provider, events, metrics, health };
         Ok((controllers, EventTasks(tasks)))
-    }
-
-    /// The gate that the controllers' calls pass.
-    pub(super) fn gate(&self) -> Gate {
-        self.gate.clone()
     }
 
     /// Runs all controllers until each of them has ended after the stop.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { client, node, node_lifecycle, service, route, gate, provider, events, metrics, health } =
+        let Self { client, node, node_lifecycle, service, route, gates, provider, events, metrics, health } =
             self;
         let stopped = || stop.clone();
         let nodes = OptionFuture::from(node.map(|node| node.run(stopped())));
@@ -133,7 +130,7 @@ impl Controllers {
         let controllers = async { tokio::join!(nodes, node_lifecycles, services_and_routes) };
         tokio::select! {
             _ = controllers => {}
-            () = credentials::record_events(&gate, &provider, &events) => {}
+            () = credentials::record_events(&gates, &provider, &events) => {}
         }
     }
 }

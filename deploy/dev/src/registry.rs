@@ -1,4 +1,15 @@
-//! The real registry as a child process, and the tools of users.
+//! The real registry as a child process, and the tools of users. `deploy/dev/registry/build` builds the programs.
+//!
+//! It panics where a program is missing or fails, with its output: only tests use it. Tests of crates that must not depend on
+//! this one, whose dependencies include a Kubernetes client, include the file by its path.
+
+#![expect(
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that can't go on should stop"
+)]
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
@@ -17,28 +28,31 @@ static PROGRAMS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
 });
 
 /// A registry on loopback. It ends with this value, and with the test's process.
-pub(crate) struct RealRegistry {
+pub struct RealRegistry {
     child: Child,
     /// Host and port.
-    pub(crate) host: String,
-    pub(crate) folder: tempfile::TempDir,
+    pub host: String,
+    /// Its data and settings. Tests keep their own files beside them.
+    pub folder: tempfile::TempDir,
 }
 
 /// How a registry is protected.
 #[derive(Default)]
-pub(crate) struct Protection<'a> {
+pub struct Protection<'a> {
     /// Certificate and key in PEM form.
-    pub(crate) tls: Option<(&'a str, &'a str)>,
+    pub tls: Option<(&'a str, &'a str)>,
     /// A line of htpasswd.
-    pub(crate) login: Option<&'a str>,
+    pub login: Option<&'a str>,
 }
 
 impl RealRegistry {
-    pub(crate) fn start() -> Self {
+    /// Starts a registry on a free port that everyone may read and write, and waits until it listens.
+    pub fn start() -> Self {
         Self::protected(&Protection::default())
     }
 
-    pub(crate) fn protected(protection: &Protection<'_>) -> Self {
+    /// Starts a protected registry. Its certificate is in the file `certificate` of its folder.
+    pub fn protected(protection: &Protection<'_>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let mut config = format!(
@@ -86,7 +100,7 @@ impl RealRegistry {
     }
 
     /// Ends it, and leaves its data.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         let _ended = self.child.kill();
         let _status = self.child.wait();
     }
@@ -99,24 +113,24 @@ impl Drop for RealRegistry {
 }
 
 /// Runs oras in a folder, and returns its output.
-pub(crate) fn oras(folder: &Path, arguments: &[&str]) -> String {
+pub fn oras(folder: &Path, arguments: &[&str]) -> String {
     run(&PROGRAMS[1], folder, arguments)
 }
 
 /// Runs cosign in a folder with an empty password.
-pub(crate) fn cosign(folder: &Path, arguments: &[&str]) -> String {
+pub fn cosign(folder: &Path, arguments: &[&str]) -> String {
     run(&PROGRAMS[2], folder, arguments)
 }
 
 /// Makes a key pair of cosign, and returns the path of the private key and the text of the public one.
-pub(crate) fn key_pair(folder: &Path, name: &str) -> (String, String) {
+pub fn key_pair(folder: &Path, name: &str) -> (String, String) {
     cosign(folder, &["generate-key-pair", "--output-key-prefix", name]);
     let public = std::fs::read_to_string(folder.join(format!("{name}.pub"))).unwrap();
     (folder.join(format!("{name}.key")).to_str().unwrap().to_owned(), public)
 }
 
 /// Signs as a user does who has no access to Sigstore's public services.
-pub(crate) fn sign(folder: &Path, key: &str, image: &str, more: &[&str]) {
+pub fn sign(folder: &Path, key: &str, image: &str, more: &[&str]) {
     let mut arguments =
         vec!["sign", "--yes", "--key", key, "--use-signing-config=false", "--tlog-upload=false"];
     arguments.extend(["--allow-insecure-registry", image]);

@@ -1,0 +1,291 @@
+//! The providers of this process. Each has a document, which is the operator's file or a resource of the API server, and releases
+//! of its own with their gate and controllers. Adding one, changing it and removing it disturbs no other.
+
+mod announce;
+mod file;
+mod resources;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pileus_controllers::Health;
+use pileus_gate::Gate;
+use pileus_host::swap::Order;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::document::{CloudProvider, DocumentOrigin};
+use crate::error::Error;
+use crate::leader::LeaseEnd;
+use crate::releases::{Comparison, Input, Record, Recorded, ReleaseDeps, Releases, Shown};
+use crate::working::{WorkDeps, Working};
+pub(crate) use announce::Announcer;
+pub(crate) use file::FollowedFile;
+pub(crate) use resources::{FollowedResources, ORDER, api_resource, read_order};
+
+/// How long the process waits for writes that began before the stop. A Pod's grace period is 30 s.
+const DRAIN: Duration = Duration::from_secs(25);
+
+/// What all providers of a process share.
+pub(crate) struct ProviderDeps {
+    pub(crate) releases: Arc<ReleaseDeps>,
+    pub(crate) work: Arc<WorkDeps>,
+    pub(crate) comparison: Comparison,
+    pub(crate) health: Health,
+    pub(crate) announcer: Announcer,
+}
+
+/// Where the documents come from.
+pub(crate) enum Documents {
+    /// The operator's file.
+    File(FollowedFile),
+    /// The resources of the API server.
+    Resources(FollowedResources),
+}
+
+/// What is new about the documents.
+pub(crate) enum DocumentChange {
+    /// The document is so.
+    Present(Box<PresentDocument>),
+    /// The provider of this name has no document any more.
+    Gone(String),
+}
+
+/// A document with what belongs to it.
+pub(crate) struct PresentDocument {
+    pub(crate) name: String,
+    /// `None` where it can't be used; the former one stays.
+    pub(crate) document: Option<CloudProvider>,
+    /// Grows with each change, where the API server counts them.
+    pub(crate) generation: Option<u64>,
+    /// What its status says, where it has one.
+    pub(crate) recorded: Option<Recorded>,
+    pub(crate) order: Option<Order>,
+}
+
+/// The gates of the providers that serve calls, by name.
+pub(crate) type Gates = BTreeMap<String, Gate>;
+
+/// The providers of a process.
+pub(crate) struct Providers {
+    deps: Arc<ProviderDeps>,
+    documents: Documents,
+    units: BTreeMap<String, Unit>,
+    tasks: JoinSet<Result<(), Error>>,
+    gates: watch::Sender<Gates>,
+}
+
+/// One provider.
+struct Unit {
+    inputs: mpsc::UnboundedSender<Input>,
+}
+
+/// That this replica leads, and how long the leader before had done nothing then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leading {
+    pub(crate) predecessor_idle: Option<Duration>,
+}
+
+impl Providers {
+    /// No provider yet.
+    pub(crate) fn new(deps: ProviderDeps, documents: Documents, gates: watch::Sender<Gates>) -> Self {
+        Self { deps: Arc::new(deps), documents, units: BTreeMap::new(), tasks: JoinSet::new(), gates }
+    }
+
+    /// Whether the documents are known without the cluster.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.documents, Documents::File(_))
+    }
+
+    /// Follows the gates of the providers that serve calls.
+    pub(crate) fn gates(&self) -> watch::Receiver<Gates> {
+        self.gates.subscribe()
+    }
+
+    /// Runs the providers until the stop, and says how the lease may end then: whether everything that was begun has ended.
+    ///
+    /// # Errors
+    /// Why the provider of the operator's file can't serve at all.
+    pub(crate) async fn run(
+        mut self,
+        mut leading: watch::Receiver<Option<Leading>>,
+        stop: &CancellationToken,
+    ) -> Result<LeaseEnd, Error> {
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => match ended {
+                    Ok(ended) => ended?,
+                    Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+                },
+                Ok(()) = leading.changed() => {
+                    let now = *leading.borrow_and_update();
+                    for unit in self.units.values() {
+                        unit.lead(now);
+                    }
+                }
+                change = self.documents.next() => self.on_change(change, *leading.borrow()),
+            }
+        }
+        Ok(self.stop().await)
+    }
+
+    fn on_change(&mut self, change: DocumentChange, leading: Option<Leading>) {
+        let present = match change {
+            DocumentChange::Present(present) => *present,
+            DocumentChange::Gone(name) => {
+                tracing::info!(provider = %name, "the provider has no document any more: its controllers stop");
+                self.units.remove(&name);
+                return;
+            }
+        };
+        let PresentDocument { name, document, generation, recorded, order } = present;
+        if !self.units.contains_key(&name) {
+            let Some(record) = self.record(&name, document.as_ref()) else { return };
+            let unit = self.start(&name, record);
+            unit.lead(leading);
+            self.units.insert(name.clone(), unit);
+        }
+        let Some(unit) = self.units.get(&name) else { return };
+        // The status first: what is active is never chosen again.
+        let inputs = [
+            recorded.map(Input::Recorded),
+            document.map(|document| Input::Document { generation, document: Arc::new(document) }),
+            order.map(Input::Ordered),
+        ];
+        for input in inputs.into_iter().flatten() {
+            // Its task has ended only where the process ends.
+            let _received = unit.inputs.send(input);
+        }
+    }
+
+    /// The place where the status of a provider's releases is kept. A file that serves as component is read at each start, so
+    /// nothing about it needs to be kept.
+    fn record(&self, name: &str, document: Option<&CloudProvider>) -> Option<Record> {
+        if let Documents::Resources(resources) = &self.documents {
+            return Some(resources.record(name));
+        }
+        let of_file = |store: &pileus_loader::Store| Record::File(store.record_path(name));
+        let store =
+            self.deps.releases.store.as_ref().filter(|_| document.is_some_and(CloudProvider::is_image));
+        document.map(|_| store.map_or(Record::Memory, of_file))
+    }
+
+    fn start(&mut self, name: &str, record: Record) -> Unit {
+        let ProviderDeps { releases, work, comparison, health, announcer } = &*self.deps;
+        let working = Working::new(Arc::clone(work), health.part());
+        let origin = self.documents.origin();
+        let releases = Releases::new(name, Arc::clone(releases), origin, record, working, comparison.clone());
+        let (inputs, receiver) = mpsc::unbounded_channel();
+        let shown = releases.shown();
+        let check = health.part().check(format!("provider-{name}"), "it is being loaded");
+        self.tasks.spawn(announcer.clone().follow(name.to_owned(), shown.clone(), check));
+        self.tasks.spawn(show_gate(name.to_owned(), shown.clone(), self.gates.clone()));
+        self.tasks.spawn(Box::pin(releases.run(receiver)));
+        Unit { inputs }
+    }
+
+    /// Stops all providers. Their gates take no more requests, and what has begun is awaited.
+    async fn stop(&mut self) -> LeaseEnd {
+        let gates: Vec<_> = self.gates.borrow().values().cloned().collect();
+        let (units, mut tasks) = (std::mem::take(&mut self.units), std::mem::take(&mut self.tasks));
+        let end_all = async move {
+            drop(units);
+            while let Some(ended) = tasks.join_next().await {
+                if let Ok(Err(error)) = ended {
+                    tracing::warn!(%error, "a provider did not stop as it should");
+                }
+            }
+        };
+        drain(&gates, end_all).await
+    }
+}
+
+/// Closes the gates, and waits until the controllers have ended and the cloud has answered. The lease is released only where
+/// nothing can be in flight any more.
+async fn drain(gates: &[Gate], controllers: impl Future<Output = ()>) -> LeaseEnd {
+    gates.iter().for_each(Gate::close);
+    // The deadline is set before the controllers start to count their own.
+    let end = Instant::now() + DRAIN;
+    controllers.await;
+    let writes = futures::future::join_all(gates.iter().map(Gate::wait_for_writes));
+    if tokio::time::timeout_at(end, writes).await.is_err() {
+        let unfinished: usize = gates.iter().map(Gate::writes_in_flight).sum();
+        tracing::warn!(unfinished, "stopped before the cloud answered all writes");
+    }
+    // Controllers that took the whole time have given up writes, too.
+    if Instant::now() < end { LeaseEnd::Released } else { LeaseEnd::LeftToExpire }
+}
+impl Unit {
+    fn lead(&self, leading: Option<Leading>) {
+        if let Some(leading) = leading {
+            let _received = self.inputs.send(Input::Leads(leading));
+        }
+    }
+}
+
+/// Shows the gate of a provider among those of the process, as long as it has one.
+async fn show_gate(
+    name: String,
+    mut shown: watch::Receiver<Shown>,
+    gates: watch::Sender<Gates>,
+) -> Result<(), Error> {
+    loop {
+        let gate = shown.borrow_and_update().gate.clone();
+        gates.send_if_modified(|gates| match gate {
+            Some(gate) => gates.insert(name.clone(), gate.clone()).is_none_or(|before| !before.is(&gate)),
+            None => gates.remove(&name).is_some(),
+        });
+        if shown.changed().await.is_err() {
+            break;
+        }
+    }
+    gates.send_if_modified(|gates| gates.remove(&name).is_some());
+    Ok(())
+}
+
+impl Documents {
+    /// Waits for a change.
+    async fn next(&mut self) -> DocumentChange {
+        match self {
+            Self::File(file) => file.next().await,
+            Self::Resources(resources) => resources.next().await,
+        }
+    }
+
+    /// What references in the documents are resolved with.
+    fn origin(&self) -> DocumentOrigin {
+        match self {
+            Self::File(file) => file.origin(),
+            Self::Resources(resources) => resources.origin(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    fn gate() -> Gate {
+        let config = pileus_gate::Config::new("test");
+        Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lease_is_released_only_if_all_that_was_begun_has_ended_in_time() {
+        for (name, drains_for, end) in [
+            ("nothing is under way", Duration::ZERO, LeaseEnd::Released),
+            ("it ends in time", Duration::from_secs(24), LeaseEnd::Released),
+            ("the controllers give up after their own time", DRAIN, LeaseEnd::LeftToExpire),
+        ] {
+            let ended = drain(&[gate()], tokio::time::sleep(drains_for)).await;
+            assert_eq!(ended, end, "{name}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The dry run of a candidate: what it answers about live nodes, and what it would change in the cloud, beside the active release.
+//! Both work behind gates that carry reads and record writes, as in `pileus plan`. A difference is what only the candidate
+//! says or wants.
+
+use kube::Client;
+use pileus_cloud::{Answer, Cluster, Error as CloudError, ErrorKind, InstanceState, Purpose};
+use pileus_controllers::facts::node::NodeFacts;
+use pileus_controllers::route;
+use pileus_gate::View;
+use pileus_host::swap::{Difference, Failure};
+
+use super::prepare::Ready;
+use crate::metrics::Metrics;
+use crate::plan::{
+    ClusterSnapshot, DryRunProvider, Identity, PlanSettings, Preview, PreviewedChange, Section, cluster_uid,
+    preview_changes,
+};
+
+/// How many nodes are looked up by both releases.
+const SAMPLE: usize = 100;
+
+/// What a dry run compares against: the live cluster.
+#[derive(Clone)]
+pub(crate) struct Comparison {
+    pub(crate) client: Client,
+    /// The URL of the API server, for messages.
+    pub(crate) server: http::Uri,
+    pub(crate) cluster: Cluster,
+    /// `None` where routes are not managed.
+    pub(crate) routes: Option<route::Settings>,
+}
+
+impl Comparison {
+    /// Compares a candidate with the active release.
+    ///
+    /// # Errors
+    /// A failure that may pass: the cluster or the cloud doesn't answer.
+    pub(super) async fn run(
+        &self,
+        candidate: &Ready,
+        active: &Ready,
+        metrics: &Metrics,
+    ) -> Result<Vec<Difference>, Failure> {
+        let mut settings = self.settings(candidate).await?;
+        let [new, old] = [candidate, active].map(|ready| dry_run_provider(ready, metrics));
+        let (new_owned, old_owned) = (new.owned(&settings.cluster).await, old.owned(&settings.cluster).await);
+        let listed = old_owned.as_deref().unwrap_or_default();
+        let read = async |provider: &DryRunProvider| {
+            let read = ClusterSnapshot::read(&self.client, &provider.provider, listed, metrics);
+            Box::pin(read).await.map_err(|error| transient(error.to_string()))
+        };
+        let snapshot = read(&new).await?;
+        let mut differences = lookups(&snapshot, &new, &old).await?;
+        let wanted = preview_changes(&new, &snapshot, &settings, new_owned).await;
+        // The releases may read different facts of Services.
+        let snapshot = if candidate.reads_like(active) { snapshot } else { read(&old).await? };
+        settings.classes.clone_from(&active.document.classes);
+        let known = preview_changes(&old, &snapshot, &settings, old_owned).await;
+        differences.extend(writes(&wanted, &known)?);
+        Ok(differences)
+    }
+
+    async fn settings(&self, candidate: &Ready) -> Result<PlanSettings, Failure> {
+        let mut cluster = self.cluster.clone();
+        let uid = cluster_uid(&self.client, &self.server).await;
+        cluster.uid = uid.map_err(|error| transient(error.to_string()))?;
+        let routes = self.routes.clone().map(|routes| route::Settings { cluster: cluster.clone(), ..routes });
+        Ok(PlanSettings { cluster, routes, classes: candidate.document.classes.clone() })
+    }
+}
+
+fn transient(message: String) -> Failure {
+    Failure { message: format!("the dry run failed: {message}"), is_permanent: false }
+}
+
+fn dry_run_provider(ready: &Ready, metrics: &Metrics) -> DryRunProvider {
+    let identity = Identity {
+        name: ready.document.name.clone(),
+        component: ready.description.name.clone(),
+        version: ready.description.version.clone(),
+        digest: ready.component.digest.to_string(),
+    };
+    let (gate, dry_run) = ready.gate.clone().dry_run();
+    let provider = ready.guest(gate.with_view(View::fresh()), metrics).provider();
+    DryRunProvider { provider, dry_run, identity }
+}
+
+/// Looks up a sample of nodes by both releases.
+async fn lookups(
+    snapshot: &ClusterSnapshot,
+    new: &DryRunProvider,
+    old: &DryRunProvider,
+) -> Result<Vec<Difference>, Failure> {
+    let (Some(asked_new), Some(asked_old)) = (&new.provider.instances, &old.provider.instances) else {
+        return Ok(Vec::new());
+    };
+    let nodes: Vec<&NodeFacts> = sample(snapshot.nodes.iter().map(|node| &**node), |node| {
+        node.provider_id.is_some() && old.provider.serves(node.provider_id.as_ref())
+    });
+    let references = |provider: &DryRunProvider| {
+        nodes.iter().map(|node| node.reference(&provider.provider.node_labels)).collect::<Vec<_>>()
+    };
+    let mut differences = Vec::new();
+    let (of_new, of_old) = (references(new), references(old));
+    let largest = new.provider.largest_lookup_batch.min(old.provider.largest_lookup_batch).max(1);
+    for (of_new, of_old) in of_new.chunks(largest).zip(of_old.chunks(largest)) {
+        let known = asked_old.lookup(Purpose::Refresh, of_old).await;
+        // The active release can't be compared with at present.
+        let known = known.map_err(|error| transient(error.message))?;
+        let found = match asked_new.lookup(Purpose::Refresh, of_new).await {
+            Ok(found) => found,
+            Err(error) => of_new.iter().map(|_| Err(error.clone())).collect(),
+        };
+        for ((node, known), found) in of_old.iter().zip(known).zip(found) {
+            differences.extend(difference(&node.name, known, found)?.map(Difference::Lookup));
+        }
+    }
+    Ok(differences)
+}
+
+/// A part of the nodes, spread over all of them.
+fn sample<'a>(
+    nodes: impl Iterator<Item = &'a NodeFacts>,
+    is_meant: impl Fn(&NodeFacts) -> bool,
+) -> Vec<&'a NodeFacts> {
+    let all: Vec<_> = nodes.filter(|node| is_meant(node)).collect();
+    let step = all.len().div_ceil(SAMPLE).max(1);
+    all.into_iter().step_by(step).collect()
+}
+
+/// How the answers about a node differ, in words.
+///
+/// # Errors
+/// Where the cloud doesn't answer the candidate at present.
+fn difference(
+    node: &str,
+    known: Result<Answer, CloudError>,
+    found: Result<Answer, CloudError>,
+) -> Result<Option<String>, Failure> {
+    let known = match known {
+        Ok(Answer::Pending(_)) | Err(_) => return Ok(None),
+        Ok(known) => known,
+    };
+    match found {
+        Ok(found) if found == known => Ok(None),
+        Ok(found) => Ok(Some(format!("node {node}: {} instead of {}", words(&found), words(&known)))),
+        Err(CloudError { kind: ErrorKind::Throttled(_) | ErrorKind::Unavailable(_), message }) => {
+            Err(transient(format!("node {node}: {message}")))
+        }
+        Err(error) => Ok(Some(format!("node {node}: fails instead of {}: {}", words(&known), error.message))),
+    }
+}
+
+fn words(answer: &Answer) -> String {
+    match answer {
+        Answer::Found(instance) => {
+            let state = match instance.state {
+                InstanceState::Running => "running",
+                InstanceState::Stopped => "stopped",
+                InstanceState::Unknown => "in an unknown state",
+            };
+            let addresses: Vec<_> = instance.addresses.iter().map(|address| address.value.clone()).collect();
+            let zone = instance.zone.as_deref().unwrap_or("no zone");
+            let kind = instance.instance_type.as_deref().unwrap_or("no type");
+            format!("{} ({state}, {kind}, {zone}, {})", instance.provider_id, addresses.join(" "))
+        }
+        Answer::Absent => "absent".to_owned(),
+        Answer::Pending(_) => "no answer in time".to_owned(),
+        Answer::Unmanaged(_) => "not managed".to_owned(),
+    }
+}
+
+/// What only the candidate wants to write.
+///
+/// # Errors
+/// Where the active release couldn't read what it needs either, or nothing could be compared.
+fn writes(wanted: &Preview, known: &Preview) -> Result<Vec<Difference>, Failure> {
+    let mut differences = Vec::new();
+    for ((kind, wanted), (_, known)) in wanted.sections().into_iter().zip(known.sections()) {
+        match (wanted, known) {
+            (_, Section::Unknown(problem)) => return Err(transient(format!("{kind}s: {problem}"))),
+            (Section::Unknown(problem), _) => {
+                differences.push(Difference::Lookup(format!("{kind}s can't be read: {problem}")));
+            }
+            (Section::NotApplicable(_), _) => {}
+            (Section::Planned(wanted), known) => {
+                let known = known.findings().map(|findings| findings.changes.as_slice()).unwrap_or_default();
+                let is_known = |change: &PreviewedChange| {
+                    known.iter().any(|other| (other.action, &other.object) == (change.action, &change.object))
+                };
+                for change in wanted.changes.iter().filter(|change| !is_known(change)) {
+                    let PreviewedChange { action, object, reason, .. } = change;
+                    let words = format!("{} {kind} {object}: {reason}", action.as_str());
+                    differences.push(if change.is_write() {
+                        Difference::Write(words)
+                    } else {
+                        Difference::Lookup(words)
+                    });
+                }
+                let shared = wanted.shared_writes.iter();
+                differences.extend(
+                    shared
+                        .filter(|write| {
+                            write.items.iter().any(|item| !known.iter().any(|other| other.object == *item))
+                        })
+                        .map(|write| {
+                            Difference::Write(format!("write for {kind}s {}", write.items.join(", ")))
+                        }),
+                );
+            }
+        }
+    }
+    Ok(differences)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_what_the_candidate_alone_says_is_a_difference() {
+        let unavailable = || Err(CloudError::new(ErrorKind::Unavailable(None), "the cloud is away"));
+        let broken = || Err(CloudError::new(ErrorKind::Broken, "it trapped"));
+        let pending = || Ok(Answer::Pending(Duration::from_secs(1)));
+        for (known, found, expected) in [
+            (Ok(Answer::Absent), Ok(Answer::Absent), Ok(None)),
+            (Ok(Answer::Absent), pending(), Ok(Some("node a: no answer in time instead of absent"))),
+            (Ok(Answer::Absent), broken(), Ok(Some("node a: fails instead of absent: it trapped"))),
+            (Ok(Answer::Absent), unavailable(), Err(())),
+            (pending(), Ok(Answer::Absent), Ok(None)),
+            (broken(), broken(), Ok(None)),
+            (unavailable(), Ok(Answer::Absent), Ok(None)),
+        ] {
+            let found = difference("a", known, found).map_err(drop);
+            assert_eq!(found.as_ref().map(Option::as_deref), expected.as_ref().map(Option::as_deref));
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Where the shared status of a provider's releases is kept, with the settings that its releases run under: the status of the
+//! resource, a file in the store, or the memory of this process. Each write names the revision that it replaces.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kube::api::{Patch, PatchParams};
+use kube::core::DynamicObject;
+use kube::{Api, ResourceExt as _};
+use pileus_host::swap::Status;
+use pileus_loader::Digest;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::document::API_VERSION;
+use crate::resource_status;
+
+/// What is kept: the status, and the settings of the releases that it names.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Recorded {
+    /// Grows with each write.
+    pub(crate) revision: u64,
+    pub(crate) status: Status,
+    /// The identity of the document for which it was written.
+    pub(crate) document: Option<Digest>,
+    /// The versions that components name, by digest.
+    pub(crate) versions: BTreeMap<Digest, String>,
+    /// By digest, the specs of documents without what says which component.
+    pub(crate) settings: BTreeMap<Digest, Value>,
+}
+
+/// The place of a record.
+#[derive(Clone)]
+pub(crate) enum Record {
+    /// This process alone knows it: the component is a file that is read at each start.
+    Memory,
+    /// A file in the store. Other processes have stores of their own.
+    File(PathBuf),
+    /// The status of a resource, which all replicas share.
+    Resource { api: Api<DynamicObject>, name: String },
+}
+
+/// Why a record can't be read or written. Another attempt may succeed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct RecordError(String);
+
+/// The field manager of the status.
+const MANAGER: &str = "pileus";
+
+impl Recorded {
+    /// Without the settings and versions of releases that the status doesn't name.
+    fn pruned(mut self) -> Self {
+        let held: Vec<_> = self.status.releases().collect();
+        self.settings.retain(|digest, _| held.iter().any(|release| release.settings == *digest));
+        let rejected = self.status.rejected.iter().map(|version| version.release);
+        let named: Vec<_> = held.into_iter().chain(rejected).collect();
+        self.versions.retain(|digest, _| named.iter().any(|release| release.component == *digest));
+        self
+    }
+}
+
+impl Record {
+    /// Whether only this process decides about it.
+    pub(crate) fn is_own(&self) -> bool {
+        !matches!(self, Self::Resource { .. })
+    }
+
+    /// Reads the record, which is empty before the first write. `known` is what this process wrote or read last.
+    pub(crate) async fn read(&self, known: &Recorded) -> Result<Recorded, RecordError> {
+        match self {
+            Self::Memory => Ok(known.clone()),
+            Self::File(path) => read_file(path),
+            Self::Resource { api, name } => {
+                let failed = |error: &kube::Error| RecordError(pileus_controllers::describe(error));
+                let resource = api.get(name).await.map_err(|error| failed(&error))?;
+                Ok(resource_status::read(&resource))
+            }
+        }
+    }
+
+    /// Replaces the record with this revision, and returns the new one with its revision.
+    ///
+    /// # Errors
+    /// Where another write came first, or the place can't be written.
+    pub(crate) async fn write(&self, recorded: Recorded) -> Result<Recorded, RecordError> {
+        let recorded = recorded.pruned();
+        match self {
+            Self::Memory => Ok(Recorded { revision: recorded.revision + 1, ..recorded }),
+            Self::File(path) => {
+                let recorded = Recorded { revision: recorded.revision + 1, ..recorded };
+                let written = write_file(path, &recorded);
+                let advice = "free space, or make the store's folder writable";
+                written.map_err(|error| {
+                    RecordError(format!("can't write {}: {error}; {advice}", path.display()))
+                })?;
+                Ok(recorded)
+            }
+            Self::Resource { api, name } => {
+                // An apply also removes what the former status had.
+                let patch = Patch::Apply(json!({
+                    "apiVersion": API_VERSION,
+                    "kind": "CloudProvider",
+                    "metadata": {"name": name, "resourceVersion": recorded.revision.to_string()},
+                    "status": resource_status::write(&recorded),
+                }));
+                let written = api.patch_status(name, &PatchParams::apply(MANAGER).force(), &patch).await;
+                let written = written.map_err(|error| RecordError(pileus_controllers::describe(&error)))?;
+                Ok(resource_status::read(&written))
+            }
+        }
+    }
+}
+
+/// The version of a resource, which grows with each write.
+pub(crate) fn revision(resource: &DynamicObject) -> u64 {
+    resource.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+fn read_file(path: &Path) -> Result<Recorded, RecordError> {
+    let failed = |error: String| {
+        let advice = "remove it to begin with what the document says";
+        RecordError(format!("can't read {}: {error}; {advice}", path.display()))
+    };
+    match std::fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map_err(|error| failed(error.to_string())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Recorded::default()),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Writes a file that is whole at each moment.
+fn write_file(path: &Path, recorded: &Recorded) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    serde_json::to_writer(&mut file, recorded)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    std::fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(revision: u64) -> Recorded {
+        Recorded {
+            revision,
+            status: Status { observed_generation: 7, ..Status::default() },
+            ..Recorded::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_in_a_file_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/provider.json");
+        let record = Record::File(path.clone());
+        assert_eq!(record.read(&Recorded::default()).await.unwrap(), Recorded::default());
+        let written = record.write(recorded(0)).await.unwrap();
+        assert_eq!((written.revision, &written), (1, &record.read(&Recorded::default()).await.unwrap()));
+        std::fs::write(&path, "{").unwrap();
+        let error = record.read(&Recorded::default()).await.unwrap_err().to_string();
+        assert!(error.contains("remove it to begin with what the document says"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn settings_that_no_release_has_are_dropped() {
+        let (used, unused) = (Digest::of(b"1"), Digest::of(b"2"));
+        let mut kept = recorded(0);
+        kept.settings = [used, unused].map(|digest| (digest, json!({}))).into();
+        kept.status.active = Some(pileus_host::swap::Version {
+            release: pileus_host::swap::Release { component: Digest::of(b"c"), settings: used },
+            since: jiff::Timestamp::UNIX_EPOCH,
+            why: String::new(),
+        });
+        let written = Record::Memory.write(kept).await.unwrap();
+        assert_eq!(written.settings.keys().collect::<Vec<_>>(), [&used]);
+    }
+}
