@@ -102,6 +102,7 @@ mod grants;
 mod identity;
 mod limits;
 mod origin;
+mod release;
 mod resources;
 #[cfg(test)]
 #[path = "../tests/cluster/crd/rows.rs"]
@@ -111,24 +112,25 @@ mod selector;
 mod settings;
 mod source;
 mod swap;
+mod syntax;
 mod trust;
 mod value_kind;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ipnet::IpNet;
 use pileus_controllers::facts::service::NodeSelector;
 use pileus_gate::{Connection, Credential, Grant, Limit, Problem};
 use pileus_host::Limits;
-use pileus_host::swap::{Policy, Spec};
-use pileus_loader::{Digest, TrustPolicy};
-use serde_json::{Value, json};
+use pileus_host::swap::Policy;
+use pileus_loader::TrustPolicy;
+use serde_json::Value;
 
 use crate::error::Error;
 use crate::secrets::Secrets;
 use fields::Fields;
 use origin::Origin;
+use syntax::{cidr, class, first_line, name, non_empty, parsed};
 
 pub(crate) use origin::{ClusterOrigin, DocumentOrigin};
 pub(crate) use settings::Settings;
@@ -196,48 +198,6 @@ impl CloudProvider {
         let name = document.object("metadata").required("name", name);
         let read = Self::spec(&mut document, resource.get("spec"), name, &Origin::Cluster(origin));
         read.filter(|_| problems.is_empty()).ok_or(problems)
-    }
-
-    /// Makes a document of the settings that a release runs under. Its settings are these, unless they were altered.
-    ///
-    /// # Errors
-    /// [`Error::Settings`].
-    pub(crate) fn of_settings(
-        name: &str,
-        spec: &Value,
-        component: Digest,
-        origin: &DocumentOrigin,
-    ) -> Result<Self, Error> {
-        let resource = json!({"spec": Settings::with_component(spec, component)});
-        let mut problems = Vec::new();
-        let mut document = Fields::of("", Some(&resource), &mut problems);
-        let read = Self::spec(&mut document, resource.get("spec"), Some(name.to_owned()), &origin.borrow());
-        let invalid =
-            || format!("the kept settings of provider {name} are invalid:{}", Problem::list(&problems));
-        let read =
-            read.filter(|_| problems.is_empty()).ok_or_else(|| Error::Settings { problem: invalid() })?;
-        Ok(Self { settings: Settings::kept(spec.clone()), ..read })
-    }
-
-    /// What the state machine of the swap is told about the document.
-    pub(crate) fn followed(&self, generation: u64) -> Spec {
-        Spec {
-            generation,
-            follow: self.source.follow(),
-            settings: self.settings.digest,
-            policy: self.swap.clone(),
-        }
-    }
-
-    /// Differs where two documents differ for the state machine of the swap.
-    pub(crate) fn identity(&self) -> Digest {
-        let Spec { follow, settings, policy, .. } = self.followed(0);
-        Digest::of(format!("{follow:?} {settings} {policy:?}").as_bytes())
-    }
-
-    /// Whether the component comes from a registry.
-    pub(crate) fn is_image(&self) -> bool {
-        matches!(self.source, Source::Image(_))
     }
 
     /// Parses a document.
@@ -311,57 +271,6 @@ impl CloudProvider {
             call_limits,
         })
     }
-}
-
-fn cidr(text: &str) -> Result<IpNet, String> {
-    let cidr = text.parse::<IpNet>().ok().or_else(|| text.parse().ok().map(|ip: std::net::IpAddr| ip.into()));
-    cidr.ok_or_else(|| format!("invalid CIDR {text:?}; write it as in 10.0.0.0/8"))
-}
-
-fn non_empty(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() { Err("expected a non-empty string".to_owned()) } else { Ok(text.to_owned()) }
-}
-
-fn parsed<T: std::str::FromStr<Err = pileus_gate::Error>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|error: pileus_gate::Error| error.to_string())
-}
-
-/// Parses a name that is valid in metrics, logs, and `metadata.name` of a Kubernetes object.
-fn name(text: &str) -> Result<String, String> {
-    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let is_name = !text.is_empty() && text.len() <= 63 && text.chars().all(good) && !text.starts_with('-');
-    if is_name && !text.ends_with('-') {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("invalid name {text:?}; use 1 to 63 lower-case letters, digits and dashes"))
-    }
-}
-
-/// Parses a class as the API server accepts it in `spec.loadBalancerClass`; no Service can have another one.
-fn class(text: &str) -> Result<String, String> {
-    let (prefix, class) = text.split_once('/').map_or((None, text), |(prefix, class)| (Some(prefix), class));
-    let is_part = |part: &str, inside: &str| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric();
-        !part.is_empty()
-            && part.chars().all(|c| is_plain(c) || inside.contains(c))
-            && part.starts_with(is_plain)
-            && part.ends_with(is_plain)
-    };
-    let is_prefix = |prefix: &str| {
-        let is_label = |label| is_part(label, "-") && !prefix.contains(|c: char| c.is_ascii_uppercase());
-        prefix.len() <= 253 && prefix.split('.').all(is_label)
-    };
-    if class.len() <= 63 && is_part(class, "-_.") && prefix.is_none_or(is_prefix) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("invalid load balancer class {text:?}; write it as in example.com/internal"))
-    }
-}
-
-fn first_line(error: &impl ToString) -> String {
-    let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
 #[cfg(test)]

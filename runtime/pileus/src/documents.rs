@@ -31,6 +31,8 @@ const OWN: &[&str] = &[
     "log-filter",
     "log-format",
     "provider",
+    "provider-files",
+    "store",
     "taint-stopped-nodes-out-of-service",
     "wait-for-routes",
 ];

@@ -138,3 +138,82 @@ fn spec() -> Schema {
         )
         .rule_of("trust", &with_image(&format!("({same})")), "the digest differs from that of the image; remove one of them")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::document::tests::parse;
+
+    /// All objects of a schema with the fields that they can have. `build` puts a value into their place in a spec.
+    fn objects(
+        schema: &Value,
+        path: &str,
+        build: &dyn Fn(Value) -> Value,
+        found: &mut Vec<(String, Value, BTreeSet<String>)>,
+    ) {
+        if let Some(fields) = schema["properties"].as_object() {
+            let names = fields.keys().cloned().collect();
+            found.push((path.to_owned(), build(json!({"unknown": 1})), names));
+            for (name, field) in fields {
+                let inside = |value: Value| build(json!({name: value}));
+                objects(field, &format!("{path}.{name}"), &inside, found);
+            }
+        }
+        objects_of(&schema["items"], &format!("{path}[0]"), &|item| build(json!([item])), found);
+        objects_of(
+            &schema["additionalProperties"],
+            &format!("{path}.a"),
+            &|item| build(json!({"a": item})),
+            found,
+        );
+    }
+
+    fn objects_of(
+        schema: &Value,
+        path: &str,
+        build: &dyn Fn(Value) -> Value,
+        found: &mut Vec<(String, Value, BTreeSet<String>)>,
+    ) {
+        if schema.is_object() {
+            objects(schema, path, build, found);
+        }
+    }
+
+    #[test]
+    fn the_schema_and_the_reader_know_the_same_fields() {
+        let mut all = Vec::new();
+        objects(&spec().into(), "spec", &|value| value, &mut all);
+        assert!(all.len() > 40, "{} objects", all.len());
+        for (path, mut spec, names) in all {
+            // Most fields of a source belong to an image.
+            if let Some(source) = spec.get_mut("source").and_then(Value::as_object_mut) {
+                source.insert("image".to_owned(), json!("registry.example/a:1"));
+            }
+            let document = json!({
+                "apiVersion": "pileus.dev/v1alpha1", "kind": "CloudProvider", "metadata": {"name": "a"}, "spec": spec,
+            });
+            let problems = parse(&document.to_string(), "/").unwrap_err();
+            let unknown = format!("{path}.unknown");
+            let problem = problems.iter().find(|problem| problem.path == unknown);
+            let message = &problem.unwrap_or_else(|| panic!("{path}: {problems:?}")).message;
+            let known =
+                message.rsplit_once("known fields are ").unwrap_or_else(|| panic!("{path}: {message}")).1;
+            assert_eq!(known.split(", ").map(str::to_owned).collect::<BTreeSet<_>>(), names, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_schema_of_the_file_has_nothing_that_editors_do_not_know() {
+        let schema = file();
+        assert!(!schema.to_string().contains("x-kubernetes-"), "{schema}");
+        let source = &schema["properties"]["spec"]["properties"]["source"];
+        assert_eq!(source["additionalProperties"], json!(false));
+        assert_eq!(source["properties"]["file"]["type"], json!("string"));
+        let spec = &schema["properties"]["spec"]["properties"];
+        assert_eq!(spec["configuration"]["additionalProperties"], Value::Null, "it may have any field");
+        assert_eq!(spec["limits"]["additionalProperties"]["additionalProperties"], json!(false));
+        assert_eq!(spec["resources"]["properties"]["memory"]["type"], json!(["integer", "string"]));
+    }
+}

@@ -134,8 +134,8 @@ pub(super) fn source(spec: &mut Fields<'_>, origin: &Origin<'_>) -> (Option<Sour
             for (name, _) in present.into_iter().filter(|(_, is_present)| *is_present) {
                 fields.wrong_at(name, "it has no effect on a file; remove it");
             }
-            const INSTEAD: &str = "push the component to a registry, and name it in image";
-            fields.required("file", |file| origin.file_of_operator(file, INSTEAD)).map(Source::File)
+            let instead = "push the component to a registry, and name it in image";
+            fields.required("file", |file| origin.file_of_operator(file, instead)).map(Source::File)
         }
         (false, true) => image(&mut fields, origin).map(Source::Image),
         (true, true) => {

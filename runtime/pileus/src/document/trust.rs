@@ -14,7 +14,7 @@ const MAX_THRESHOLD: u64 = 32;
 /// Reads the optional field `trust`. Without a source, what depends on it is not checked.
 pub(super) fn trust(spec: &mut Fields<'_>, source: Option<&Source>) -> TrustPolicy {
     let before = spec.problems();
-    let TrustSpec { threshold, .. } = TrustSpec::default();
+    let TrustSpec { threshold: default, .. } = TrustSpec::default();
     let layouts = Layout::ALL.map(Layout::as_str);
     let mut fields = spec.object("trust");
     let read = |value: &serde_json::Value| {
@@ -22,13 +22,11 @@ pub(super) fn trust(spec: &mut Fields<'_>, source: Option<&Source>) -> TrustPoli
         usize::try_from(threshold).ok()
     };
     let expected = format!("a whole number from 1 to {MAX_THRESHOLD}");
+    let threshold = fields.has("threshold").then(|| fields.number("threshold", &expected, read)).flatten();
     let policy = TrustSpec {
         digest: fields.optional("digest", digest),
         keys: fields.objects("keys", key).into_iter().flatten().collect(),
-        threshold: match fields.has("threshold") {
-            true => fields.number("threshold", &expected, read).unwrap_or(threshold),
-            false => threshold,
-        },
+        threshold: threshold.unwrap_or(default),
         layouts: fields.list("layouts", &layouts, layout),
         insecure: fields.boolean("insecure", false),
     };

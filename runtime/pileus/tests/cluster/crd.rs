@@ -119,12 +119,26 @@ async fn the_definition_can_be_applied_again_and_unknown_fields_are_refused() {
     assert!(refusal.contains("nothing says whom to trust; add the keys"), "{refusal}");
 }
 
+#[test]
+fn the_program_prints_the_schema() {
+    let print = |arguments: &[&str]| {
+        let Output { status, stdout, .. } =
+            Command::new(env!("CARGO_BIN_EXE_pileus")).args(arguments).output().unwrap();
+        assert!(status.success());
+        String::from_utf8(stdout).unwrap()
+    };
+    assert_eq!(print(&["schema"]), std::fs::read_to_string(format!("{MANIFESTS}/crd.yaml")).unwrap());
+    let schema: Value = serde_json::from_str(&print(&["schema", "--file"])).unwrap();
+    assert_eq!(schema["properties"]["kind"]["const"], "CloudProvider");
+}
+
 /// A status with everything that Pileus can write.
 fn status() -> Value {
     let digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     let since = "2026-01-01T00:00:00.123456789Z";
     let release = json!({"component": digest, "settings": digest});
-    let version = json!({"release": release, "since": since, "why": "the spec asks for it"});
+    let version =
+        json!({"release": release, "since": since, "version": "1.2.0", "why": "the spec asks for it"});
     json!({
         "observedGeneration": 1, "lastOrder": 7, "paused": false, "swapNow": since,
         "resolved": {"follow": {"tag": "1.2"}, "component": digest},
@@ -134,7 +148,7 @@ fn status() -> Value {
             "baseline": {"items": 9, "errors": 1, "traps": 0, "throttled": 0, "latency": "PT0.25S"},
         },
         "candidate": {
-            "release": release, "since": since, "phase": {"name": "canary", "since": since, "share": 10},
+            "release": release, "version": "1.3.0", "since": since, "phase": {"name": "canary", "since": since, "share": 10},
             "differences": {"lookups": 1, "writes": 0, "shown": ["node a"]}, "accepted": false,
         },
         "conditions": [{

@@ -57,7 +57,11 @@ fn version(description: &str) -> Schema {
         .required("release", release())
         .required("since", time("Since when."))
         .required("why", words("One sentence."))
-        .field("version", words("The version that the component names."))
+        .field("version", component_version())
+}
+
+fn component_version() -> Schema {
+    words("The version that the component names.")
 }
 
 fn resolved() -> Schema {
@@ -99,6 +103,7 @@ fn candidate() -> Schema {
         .required("release", release())
         .field("version", words("The version that the component names."))
         .required("since", time("When it was first seen."))
+        .field("version", component_version())
         .required("phase", phase)
         .field("differences", differences.nullable())
         .field(

@@ -1,0 +1,56 @@
+//! A document as the state machine of swaps sees it, and the document of a release: the settings that were kept for it, which the
+//! present document may no longer have.
+
+use pileus_gate::Problem;
+use pileus_host::swap::Spec;
+use pileus_loader::Digest;
+use serde_json::{Value, json};
+
+use super::fields::Fields;
+use super::settings::Settings;
+use super::{CloudProvider, DocumentOrigin, Source};
+use crate::error::Error;
+
+impl CloudProvider {
+    /// Makes a document of the settings that a release runs under. Its settings are these, unless they were altered.
+    ///
+    /// # Errors
+    /// [`Error::Settings`].
+    pub(crate) fn of_settings(
+        name: &str,
+        spec: &Value,
+        component: Digest,
+        origin: &DocumentOrigin,
+    ) -> Result<Self, Error> {
+        let resource = json!({"spec": Settings::with_component(spec, component)});
+        let mut problems = Vec::new();
+        let mut document = Fields::of("", Some(&resource), &mut problems);
+        let read = Self::spec(&mut document, resource.get("spec"), Some(name.to_owned()), &origin.borrow());
+        let invalid =
+            || format!("the kept settings of provider {name} are invalid:{}", Problem::list(&problems));
+        let read =
+            read.filter(|_| problems.is_empty()).ok_or_else(|| Error::Settings { problem: invalid() })?;
+        Ok(Self { settings: Settings::kept(spec.clone()), ..read })
+    }
+
+    /// What the state machine of the swap is told about the document.
+    pub(crate) fn followed(&self, generation: u64) -> Spec {
+        Spec {
+            generation,
+            follow: self.source.follow(),
+            settings: self.settings.digest,
+            policy: self.swap.clone(),
+        }
+    }
+
+    /// Differs where two documents differ for the state machine of the swap.
+    pub(crate) fn identity(&self) -> Digest {
+        let Spec { follow, settings, policy, .. } = self.followed(0);
+        Digest::of(format!("{follow:?} {settings} {policy:?}").as_bytes())
+    }
+
+    /// Whether the component comes from a registry.
+    pub(crate) fn is_image(&self) -> bool {
+        matches!(self.source, Source::Image(_))
+    }
+}
