@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::cli;
 use crate::error::Error;
-use template::{Sdk, TemplateFile};
+use template::TemplateFile;
 
 /// Writes a provider, and prints what to do next.
 ///
@@ -29,8 +29,7 @@ pub(crate) fn run(arguments: cli::ProviderNew) -> Result<(), Error> {
     // The parent of a path with one component is the empty path.
     let parent = Path::new(".").join(folder.parent().unwrap_or(Path::new("")));
     let parent = parent.canonicalize().map_err(not_written)?;
-    let sdk = sdk.map_or(Ok(Sdk::Published), |sdk| sdk_in(&sdk, &parent))?;
-    let is_published = sdk == Sdk::Published;
+    let sdk = sdk_in(&sdk, &parent)?;
     let files = template::files(&name, load_balancers, &sdk);
     write(&parent, Path::new(last), &files).map_err(|source| match source.kind() {
         ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
@@ -39,7 +38,7 @@ pub(crate) fn run(arguments: cli::ProviderNew) -> Result<(), Error> {
         _ => not_written(source),
     })?;
     // A reader that closes the pipe early isn't an error.
-    let _closed = io::stdout().write_all(next_steps(&name, &folder, is_published).as_bytes());
+    let _closed = io::stdout().write_all(next_steps(&name, &folder).as_bytes());
     Ok(())
 }
 
@@ -47,8 +46,8 @@ fn flag(flag: &'static str, folder: &Path, problem: &str) -> Error {
     Error::Flag { flag, value: folder.display().to_string(), problem: problem.to_owned() }
 }
 
-/// The SDK in a folder, for a crate that `parent` will hold.
-fn sdk_in(folder: &Path, parent: &Path) -> Result<Sdk, Error> {
+/// The path of the SDK in a folder, for a crate that `parent` will hold.
+fn sdk_in(folder: &Path, parent: &Path) -> Result<PathBuf, Error> {
     let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
     if !manifest.lines().any(|line| line == "name = \"pileus-guest\"") {
         let problem =
@@ -56,7 +55,7 @@ fn sdk_in(folder: &Path, parent: &Path) -> Result<Sdk, Error> {
         return Err(flag("sdk", folder, problem));
     }
     let absolute = folder.canonicalize().map_err(|error| flag("sdk", folder, &error.to_string()))?;
-    Ok(Sdk::Folder(relative(parent, &absolute)))
+    Ok(relative(parent, &absolute))
 }
 
 /// The path that leads from one folder to another. Both paths are absolute and without `..`.
@@ -83,16 +82,10 @@ fn write(parent: &Path, name: &Path, files: &[TemplateFile]) -> io::Result<()> {
     Ok(())
 }
 
-fn next_steps(name: &str, folder: &Path, is_published: bool) -> String {
-    let sdk = if is_published {
-        "Its Cargo.toml takes the SDK, pileus-guest, from crates.io. Until the SDK is published there, name the folder guest-sdk \
-         of a checkout of Pileus by `path` instead, as `--sdk` does.\n"
-    } else {
-        ""
-    };
+fn next_steps(name: &str, folder: &Path) -> String {
     let folder = folder.display();
     format!(
-        "Wrote the provider {name} to {folder}\n{sdk}\nNext:\n  cd {folder}\n  cargo build --release --target wasm32-wasip2\n  \
+        "Wrote the provider {name} to {folder}\n\nNext:\n  cd {folder}\n  cargo build --release --target wasm32-wasip2\n  \
          cargo test\n\nREADME.md there says how to test it against the contract and how to push it.\n"
     )
 }
@@ -107,7 +100,8 @@ mod tests {
 
     fn arguments(folder: &Path) -> cli::ProviderNew {
         let folder = Some(folder.to_owned());
-        cli::ProviderNew { name: "tiny-sky".to_owned(), load_balancers: true, folder, sdk: None }
+        let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-sdk");
+        cli::ProviderNew { name: "tiny-sky".to_owned(), load_balancers: true, folder, sdk }
     }
 
     fn entries(folder: &Path) -> Vec<String> {
@@ -196,7 +190,7 @@ mod tests {
         }
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let sdk = sdk_in(&checkout.join("guest-sdk"), &checkout.canonicalize().unwrap()).unwrap();
-        assert_eq!(sdk, Sdk::Folder(PathBuf::from("guest-sdk")));
+        assert_eq!(sdk, Path::new("guest-sdk"));
         for wrong in [checkout.clone(), checkout.join("nowhere")] {
             let error = sdk_in(&wrong, &checkout).unwrap_err().to_string();
             assert!(error.contains("--sdk") && error.contains("guest-sdk of a checkout"), "{error}");

@@ -97,10 +97,9 @@ pub struct ProviderNew {
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
 
-    /// Take the SDK from this folder, guest-sdk of a checkout of Pileus [default: from crates.io, where it isn't published
-    /// yet]
+    /// Take the SDK from this folder, guest-sdk of a checkout of Pileus: it isn't published yet
     #[arg(long, value_name = "FOLDER")]
-    pub sdk: Option<PathBuf>,
+    pub sdk: PathBuf,
 }
 
 /// Parses the name of a crate.

@@ -1,7 +1,7 @@
 //! The files of a new provider, from `guest-sdk/template`. That folder is a crate of its own with everything in it: for a new
 //! provider its names are replaced, and the parts about load balancers are left out unless they are wanted.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -35,18 +35,6 @@ const DEPENDENCY: &str = r#"{ path = ".." }"#;
 /// The option that names the SDK, in the command of `README.md`.
 const SDK_OPTION: &str = " --sdk ../pileus/guest-sdk";
 
-/// The version of the SDK that has the contract of this program.
-const SDK_VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
-
-/// Where a new provider takes the SDK from.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Sdk {
-    /// From crates.io.
-    Published,
-    /// From a folder, by its path from the folder that holds the crate.
-    Folder(PathBuf),
-}
-
 /// A file of a new provider.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TemplateFile {
@@ -55,8 +43,8 @@ pub(super) struct TemplateFile {
     pub(super) content: String,
 }
 
-/// The files of a provider of this name.
-pub(super) fn files(name: &str, load_balancers: bool, sdk: &Sdk) -> Vec<TemplateFile> {
+/// The files of a provider of this name. `sdk` is the path of the SDK from the folder that holds the crate.
+pub(super) fn files(name: &str, load_balancers: bool, sdk: &Path) -> Vec<TemplateFile> {
     let file = |&(path, text): &(&'static str, &str)| {
         let mut content = text.to_owned();
         for (_, part) in LOAD_BALANCER_PARTS.iter().filter(|(file, _)| *file == path && !load_balancers) {
@@ -75,31 +63,21 @@ pub(super) fn files(name: &str, load_balancers: bool, sdk: &Sdk) -> Vec<Template
 }
 
 /// The dependency on the SDK, as TOML.
-fn dependency(sdk: &Sdk) -> String {
-    match sdk {
-        Sdk::Published => format!("\"{SDK_VERSION}\""),
-        // A JSON string is a TOML string.
-        Sdk::Folder(path) => {
-            let path = Path::new("..").join(path).display().to_string();
-            format!("{{ path = {} }}", Value::String(path))
-        }
-    }
+fn dependency(sdk: &Path) -> String {
+    let path = Path::new("..").join(sdk).display().to_string();
+    // A JSON string is a TOML string.
+    format!("{{ path = {} }}", Value::String(path))
 }
 
-fn option(sdk: &Sdk) -> String {
-    match sdk {
-        Sdk::Published => String::new(),
-        Sdk::Folder(path) => format!(" --sdk {}", path.display()),
-    }
+fn option(sdk: &Path) -> String {
+    format!(" --sdk {}", sdk.display())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sdk() -> Sdk {
-        Sdk::Folder(PathBuf::from("../src/my-cloud \"x\"/guest-sdk"))
-    }
+    const SDK: &str = "../checkout/guest-sdk";
 
     fn content<'a>(files: &'a [TemplateFile], path: &str) -> &'a str {
         &files.iter().find(|file| file.path == path).unwrap().content
@@ -108,11 +86,9 @@ mod tests {
     #[test]
     fn no_placeholder_is_left() {
         for load_balancers in [false, true] {
-            for sdk in [Sdk::Published, Sdk::Folder(PathBuf::from("../checkout/guest-sdk"))] {
-                for TemplateFile { path, content } in files("tiny-sky", load_balancers, &sdk) {
-                    for placeholder in ["my-cloud", "my_cloud", "MyCloud", DEPENDENCY, SDK_OPTION] {
-                        assert!(!content.contains(placeholder), "{path}: {placeholder}");
-                    }
+            for TemplateFile { path, content } in files("tiny-sky", load_balancers, Path::new(SDK)) {
+                for placeholder in ["my-cloud", "my_cloud", "MyCloud", DEPENDENCY, SDK_OPTION] {
+                    assert!(!content.contains(placeholder), "{path}: {placeholder}");
                 }
             }
         }
@@ -120,7 +96,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_crate_and_of_its_library() {
-        let files = files("tiny-sky", true, &Sdk::Published);
+        let files = files("tiny-sky", true, Path::new(SDK));
         assert!(content(&files, "Cargo.toml").contains("name = \"tiny-sky\"\n"));
         assert!(content(&files, "provider.yaml").contains("/release/tiny_sky.wasm\n"));
         assert!(content(&files, "src/lib.rs").contains("\"tiny-sky://\""));
@@ -133,7 +109,7 @@ mod tests {
             assert_eq!(text(*path).matches(part).count(), 1, "{path}: {part}");
         }
         for load_balancers in [false, true] {
-            let files = files("tiny-sky", load_balancers, &Sdk::Published);
+            let files = files("tiny-sky", load_balancers, Path::new(SDK));
             let is_there = files.iter().any(|file| {
                 file.path == LOAD_BALANCER
                     || file.content.contains("load_balancer")
@@ -145,11 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn the_sdk_is_named_by_its_version_or_by_its_path() {
-        let published = files("tiny-sky", false, &Sdk::Published);
-        assert!(content(&published, "Cargo.toml").contains("\npileus-guest = \"0.1\"\n"));
-        assert!(content(&published, "README.md").contains("\npileus provider new tiny-sky\n"));
-        let here = files("tiny-sky", false, &sdk());
+    fn the_sdk_is_named_by_its_path() {
+        let here = files("tiny-sky", false, Path::new("../src/my-cloud \"x\"/guest-sdk"));
         let dependency = r#"pileus-guest = { path = "../../src/my-cloud \"x\"/guest-sdk" }"#;
         assert!(content(&here, "Cargo.toml").contains(dependency), "{}", content(&here, "Cargo.toml"));
         assert!(content(&here, "README.md").contains(" --sdk ../src/my-cloud \"x\"/guest-sdk\n"));
@@ -157,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_template_needs_the_rust_of_the_sdk() {
-        let files = files("tiny-sky", false, &Sdk::Published);
+        let files = files("tiny-sky", false, Path::new(SDK));
         let expected = format!("\nrust-version = \"{}\"\n", env!("CARGO_PKG_RUST_VERSION"));
         assert!(content(&files, "Cargo.toml").contains(&expected));
     }
