@@ -173,29 +173,24 @@ impl Claims {
         labels: &BTreeMap<String, String>,
         provider_id: Option<&ProviderId>,
     ) -> NodeOwner {
-        let mut contenders: Vec<&Claim> = match provider_id {
-            Some(id) => {
-                let has_scheme = |claim: &&Claim| claim.schemes.iter().any(|scheme| scheme == id.scheme());
-                self.iter().filter(has_scheme).collect()
-            }
-            None => {
-                let selects =
-                    |claim: &&Claim| !claim.node_selector.is_empty() && claim.node_selector.matches(labels);
-                self.iter().filter(selects).collect()
-            }
+        let has_scheme = |claim: &&Claim| {
+            provider_id.is_some_and(|id| claim.schemes.iter().any(|scheme| scheme == id.scheme()))
         };
+        let selects = |claim: &&Claim| {
+            provider_id.is_none() && !claim.node_selector.is_empty() && claim.node_selector.matches(labels)
+        };
+        let mut contenders: Vec<&Claim> =
+            self.iter().filter(|claim| has_scheme(claim) || selects(claim)).collect();
         if contenders.is_empty() && provider_id.is_none() {
             contenders.extend(self.iter().find(|claim| claim.node_selector.is_empty()));
         }
-        match contenders[..] {
-            [owner] => NodeOwner::Provider(owner.name.clone()),
-            _ => {
-                let reporter = self.iter().find(|claim| claim.looks_up_instances);
-                NodeOwner::Unserved {
-                    contenders: contenders.iter().map(|claim| claim.name.clone()).collect(),
-                    reporter: reporter.map(|claim| claim.name.clone()),
-                }
-            }
+        if let [owner] = contenders[..] {
+            return NodeOwner::Provider(owner.name.clone());
+        }
+        let reporter = self.iter().find(|claim| claim.looks_up_instances);
+        NodeOwner::Unserved {
+            contenders: contenders.iter().map(|claim| claim.name.clone()).collect(),
+            reporter: reporter.map(|claim| claim.name.clone()),
         }
     }
 }

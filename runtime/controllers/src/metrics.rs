@@ -139,7 +139,9 @@ impl Metrics {
     /// Sets the gauges to 0, once the controllers of the provider have ended: from then on nothing updates them.
     pub fn reset_gauges(&self) {
         self.set_waiting_nodes(0);
-        Cause::ALL.into_iter().for_each(|cause| self.set_missing_instances(cause, 0));
+        for cause in Cause::ALL {
+            self.set_missing_instances(cause, 0);
+        }
         self.lifecycle.reset_gauges();
         self.route.set_missing(0);
         self.service.reset_gauges();

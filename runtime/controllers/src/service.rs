@@ -195,7 +195,9 @@ impl Controller {
             if targets_due.is_some_and(|due| due <= Instant::now()) {
                 (targets_due, computed_at) = (None, Instant::now());
                 let known = self.targets();
-                known.iter().for_each(|known| reconciler.observe_targets(Arc::clone(known), computed_at));
+                if let Some(known) = &known {
+                    reconciler.observe_targets(Arc::clone(known), computed_at);
+                }
                 targets = known.or(targets);
             }
             self.start_work(&mut reconciler, in_flight);

@@ -94,7 +94,7 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         None => description,
     };
     let access = match (document, &settings) {
-        (Some(document), Some(settings)) => Some(review(document, settings, &name)?),
+        (Some(document), Some(settings)) => Some(review(&document, settings, &name)?),
         _ => None,
     };
     let inspection = Inspection {
@@ -151,10 +151,10 @@ async fn read(
 ///
 /// # Errors
 /// [`Error::Gate`] if a run would reject them.
-fn review(document: CloudProvider, settings: &Settings, component: &str) -> Result<AccessReview, Error> {
-    let access = AccessReview::new(settings, &document);
+fn review(document: &CloudProvider, settings: &Settings, component: &str) -> Result<AccessReview, Error> {
+    let access = AccessReview::new(settings, document);
     let invalid_gate = |source| Error::Gate { provider: component.to_owned(), source: Box::new(source) };
-    gate_config(&document, settings).check().map_err(invalid_gate)?;
+    gate_config(document, settings).check().map_err(invalid_gate)?;
     Ok(access)
 }
 

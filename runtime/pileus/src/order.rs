@@ -108,7 +108,7 @@ fn outcome(provider: &DynamicObject, kind: OrderKind) -> Result<String, Error> {
 mod tests {
     use super::*;
 
-    fn provider(order: &str, status: Value) -> DynamicObject {
+    fn provider(order: &str, status: &Value) -> DynamicObject {
         let mut provider = DynamicObject::new("a", &api_resource()).data(json!({"status": status}));
         provider.annotations_mut().insert(ORDER.to_owned(), order.to_owned());
         provider
@@ -117,16 +117,16 @@ mod tests {
     #[test]
     fn the_next_order_has_a_higher_number_than_any_before() {
         for (order, last, next) in [("", 0, 1), ("7 pause", 3, 8), ("2 swap", 9, 10), ("broken", 4, 5)] {
-            assert_eq!(next_number(&provider(order, json!({"lastOrder": last}))), next, "{order}");
+            assert_eq!(next_number(&provider(order, &json!({"lastOrder": last}))), next, "{order}");
         }
     }
 
     #[test]
     fn a_rollback_without_a_release_before_is_an_error() {
         let why = "can't roll back: there is no previous release";
-        let failed = provider("1 rollback", json!({"lastError": {"message": why}}));
+        let failed = provider("1 rollback", &json!({"lastError": {"message": why}}));
         assert!(outcome(&failed, OrderKind::Rollback).unwrap_err().to_string().contains(why));
         assert!(outcome(&failed, OrderKind::Pause).is_ok());
-        assert!(outcome(&provider("1 rollback", json!({})), OrderKind::Rollback).is_ok());
+        assert!(outcome(&provider("1 rollback", &json!({})), OrderKind::Rollback).is_ok());
     }
 }

@@ -3,6 +3,7 @@
 
 mod announce;
 mod file;
+mod leading;
 mod resources;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use crate::releases::{Comparison, Input, Record, Recorded, ReleaseDeps, Releases
 use crate::working::{WorkDeps, Working};
 pub(crate) use announce::Announcer;
 pub(crate) use file::FollowedFile;
+pub(crate) use leading::Leading;
 pub(crate) use resources::{FollowedResources, ORDER, api_resource, read_order};
 
 /// How long the process waits for writes that began before the stop. A Pod's grace period is 30 s.
@@ -42,9 +44,9 @@ pub(crate) struct ProviderDeps {
 /// Where the documents come from.
 pub(crate) enum Documents {
     /// The operator's file.
-    File(FollowedFile),
+    File(Box<FollowedFile>),
     /// The resources of the API server.
-    Resources(FollowedResources),
+    Resources(Box<FollowedResources>),
 }
 
 /// What is new about the documents.
@@ -84,12 +86,6 @@ pub(crate) struct Providers {
 /// One provider.
 struct Unit {
     inputs: mpsc::UnboundedSender<Input>,
-}
-
-/// That this replica leads, and how long the leader before had done nothing then.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Leading {
-    pub(crate) predecessor_idle: Option<Duration>,
 }
 
 impl Providers {
@@ -156,7 +152,7 @@ impl Providers {
         let Some(unit) = self.units.get(&name) else { return };
         // The status first: what is active is never chosen again.
         let inputs = [
-            recorded.map(Input::Recorded),
+            recorded.map(|recorded| Input::Recorded(Box::new(recorded))),
             document.map(|document| Input::Document { generation, document: Arc::new(document) }),
             order.map(Input::Ordered),
         ];

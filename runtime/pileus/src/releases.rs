@@ -3,54 +3,44 @@
 //!
 //! ```text
 //!   document, order, status, lease ──▶ Input ─▶ step(state, event) ─▶ actions
-//!                                                   ▲                   │ prepare.rs  fetch, verify, compile, check
+//!                                                   ▲        actions.rs │ prepare.rs  fetch, verify, compile, check
 //!                                                   │                   │ compare.rs  dry run
 //!                                                   └──── Event ◀── job ┤ record.rs   the shared status
 //!                                                                       └ Serving, Working: what serves calls
 //! ```
 
+mod actions;
 mod compare;
+mod job;
 mod prepare;
 mod record;
+mod shown;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pileus_gate::{Fence, Gate};
-use pileus_host::swap::{
-    Action, Ended, Event, Failure, Follow, Order, Release, Roles, Stage, State, Status, step,
-};
-use pileus_host::{Component, Engine, Guest, Serving};
-use pileus_loader::{Digest, Store, Verified};
+use pileus_host::Serving;
+use pileus_host::swap::{Event, Order, Release, State, step};
+use pileus_loader::Digest;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::document::{CloudProvider, DocumentOrigin};
 use crate::error::Error;
-use crate::metrics::Metrics;
 use crate::providers::Leading;
-use crate::working::{Conditions, Working};
+use crate::working::Working;
 pub(crate) use compare::Comparison;
-use prepare::{Ready, failure};
+use job::{Done, Made, Prepared, sleep_until};
+use prepare::Ready;
+pub(crate) use prepare::ReleaseDeps;
 pub(crate) use record::{Record, Recorded, revision};
+pub(crate) use shown::Shown;
 
 /// How often the leader looks how releases do.
 const MEASURE_PERIOD: Duration = Duration::from_secs(1);
-
-/// What the releases of all providers of a process share.
-pub(crate) struct ReleaseDeps {
-    pub(crate) engine: Engine,
-    /// `None` where no folder can be used: then only files serve as components.
-    pub(crate) store: Option<Store>,
-    pub(crate) metrics: Metrics,
-    /// Addresses that no provider may reach: those of the API server.
-    pub(crate) denied_addresses: Vec<IpAddr>,
-    pub(crate) fence: Fence,
-}
 
 /// What happens outside.
 pub(crate) enum Input {
@@ -58,19 +48,11 @@ pub(crate) enum Input {
     /// Without a generation, it counts as changed where it differs from the one before.
     Document { generation: Option<u64>, document: Arc<CloudProvider> },
     /// The shared record was read.
-    Recorded(Recorded),
+    Recorded(Box<Recorded>),
     /// The operator's order was read.
     Ordered(Order),
     /// This replica leads from now on.
     Leads(Leading),
-}
-
-/// What others see of the releases.
-#[derive(Clone, Default)]
-pub(crate) struct Shown {
-    pub(crate) status: Status,
-    /// Of the release that serves calls.
-    pub(crate) gate: Option<Gate>,
 }
 
 /// The releases of one provider.
@@ -98,34 +80,6 @@ pub(crate) struct Releases {
     last_generation: u64,
     /// Whether the state machine was told that this replica decides.
     decides: bool,
-}
-
-/// What the stages of a release have made so far.
-#[derive(Default)]
-struct Prepared {
-    verified: Option<Verified>,
-    /// Why it isn't trusted, until that is reported.
-    distrust: Option<Error>,
-    component: Option<Arc<Component>>,
-    ready: Option<Ready>,
-}
-
-/// A job has ended.
-struct Done {
-    event: Event,
-    made: Option<(Release, Made)>,
-    recorded: Option<Recorded>,
-    /// Why it failed, if it can't succeed.
-    refusal: Option<Error>,
-}
-
-/// What a job has made.
-enum Made {
-    Verified(Verified),
-    Component(Arc<Component>),
-    Ready(Box<(Ready, Guest)>),
-    /// It was fetched and isn't trusted.
-    Distrust(Error),
 }
 
 impl Releases {
@@ -173,7 +127,7 @@ impl Releases {
         let mut measure = tokio::time::interval(MEASURE_PERIOD);
         if self.record.is_own() {
             match self.record.read(&self.recorded).await {
-                Ok(recorded) => self.on_recorded(recorded).await?,
+                Ok(recorded) => Box::pin(self.on_recorded(recorded)).await?,
                 Err(error) => return Err(Error::Settings { problem: error.to_string() }),
             }
         }
@@ -181,12 +135,12 @@ impl Releases {
             let wake = self.state.wake_at(Timestamp::now());
             tokio::select! {
                 input = inputs.recv() => match input {
-                    Some(input) => self.on_input(input).await?,
+                    Some(input) => Box::pin(self.on_input(input)).await?,
                     None => break,
                 },
                 Some(done) = self.jobs.join_next(), if !self.jobs.is_empty() => {
                     match done {
-                        Ok(done) => self.on_done(done).await?,
+                        Ok(done) => Box::pin(self.on_done(done)).await?,
                         // A job that panics would leave the state machine waiting.
                         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
                     }
@@ -203,7 +157,7 @@ impl Releases {
                 }
             }
         }
-        self.working.finish().await;
+        Box::pin(self.working.finish()).await;
         Ok(())
     }
 
@@ -228,12 +182,12 @@ impl Releases {
                 self.document = Some(document);
                 self.on_event(event).await
             }
-            Input::Recorded(recorded) => self.on_recorded(recorded).await,
+            Input::Recorded(recorded) => Box::pin(self.on_recorded(*recorded)).await,
             Input::Ordered(order) => self.on_event(Event::Ordered(order)).await,
-            Input::Leads(Leading { predecessor_idle }) => {
+            Input::Leads(leading) => {
                 self.leads = true;
-                self.working.lead(predecessor_idle);
-                self.decide().await
+                self.working.lead(leading);
+                Box::pin(self.decide()).await
             }
         }
     }
@@ -253,7 +207,7 @@ impl Releases {
         }
         let Recorded { revision, status, .. } = recorded;
         self.on_event(Event::Status { revision, status }).await?;
-        self.decide().await
+        Box::pin(self.decide()).await
     }
 
     /// Keeps what other replicas know about releases.
@@ -327,7 +281,7 @@ impl Releases {
             return Err(refusal);
         }
         self.on_event(event).await?;
-        self.decide().await
+        Box::pin(self.decide()).await
     }
 
     async fn on_event(&mut self, event: Event) -> Result<(), Error> {
@@ -341,261 +295,7 @@ impl Releases {
         Ok(())
     }
 
-    /// Shows what is new, and keeps what it names in the store.
-    fn show(&self) {
-        let serving = self.state.roles().serving.and_then(|release| self.ready(release));
-        let shown = Shown {
-            status: self.state.status().cloned().unwrap_or_default(),
-            gate: serving.map(|ready| ready.gate.clone()),
-        };
-        let is_new = self.shown.send_if_modified(|before| {
-            let is_same_gate = match (&before.gate, &shown.gate) {
-                (Some(before), Some(shown)) => before.is(shown),
-                (None, None) => true,
-                _ => false,
-            };
-            let is_new = before.status != shown.status || !is_same_gate;
-            *before = shown.clone();
-            is_new
-        });
-        if let (true, Some(store)) = (is_new, &self.deps.store) {
-            let digests: Vec<_> = shown.status.releases().map(|release| release.component).collect();
-            if let Err(error) = store.pin(&self.name, &digests) {
-                tracing::warn!(provider = %self.name, %error, "the store can't note which components are in use");
-            }
-        }
-    }
-
     fn ready(&self, release: Release) -> Option<&Ready> {
         self.prepared.get(&release)?.ready.as_ref()
     }
-
-    async fn perform(&mut self, action: Action) -> Result<(), Error> {
-        match action {
-            Action::Resolve(follow) => self.resolve(follow),
-            Action::Prepare { stage, release } => self.prepare(stage, release),
-            Action::Compare { candidate, active } => self.compare(candidate, active),
-            Action::WriteStatus { replaces, status } => self.write(replaces, *status),
-            Action::Switch(release) => self.switch(release).await?,
-            Action::Canary(canary) => {
-                let share = canary.map(|canary| canary.share);
-                tracing::info!(provider = %self.name, share, "share of the lookups that the candidate answers");
-            }
-            Action::Drain { release, .. } => {
-                let serving = self.serving.clone();
-                self.spawn(async move {
-                    serving.drained(release).await;
-                    Done::of(Event::Drained(release))
-                });
-            }
-            Action::Abort(release) => self.serving.abort(release),
-            Action::Unload(release) => {
-                self.serving.remove(release);
-                self.prepared.remove(&release);
-            }
-        }
-        Ok(())
-    }
-
-    fn spawn(&mut self, job: impl Future<Output = Done> + Send + 'static) {
-        self.jobs.spawn(job);
-    }
-
-    fn resolve(&mut self, follow: Follow) {
-        let (deps, document) = (Arc::clone(&self.deps), self.document.clone());
-        self.spawn(async move {
-            let Some(document) = document else {
-                let error = Error::Settings { problem: "the document isn't read yet".to_owned() };
-                return Done::of(Event::Resolved { follow, result: Err(failure(&error)) });
-            };
-            match prepare::resolve(&deps, &document.source).await {
-                Ok(digest) => Done::of(Event::Resolved { follow, result: Ok(digest) }),
-                Err(error) => {
-                    let resolved = Event::Resolved { follow, result: Err(failure(&error)) };
-                    // A registry may come back; a file that is missing at the start is a mistake.
-                    let refusal = (!document.is_image()).then_some(error);
-                    Done { refusal, ..Done::of(resolved) }
-                }
-            }
-        });
-    }
-
-    fn prepare(&mut self, stage: Stage, release: Release) {
-        let document = self.document_of(release);
-        let (deps, name) = (Arc::clone(&self.deps), self.name.clone());
-        let prepared = self.prepared.entry(release).or_default();
-        let (verified, component) = (prepared.verified.clone(), prepared.component.clone());
-        let distrust = prepared.distrust.take();
-        let compiled = component.or_else(|| {
-            let same = self.prepared.iter().filter(|(other, _)| other.component == release.component);
-            same.filter_map(|(_, prepared)| prepared.component.clone()).next()
-        });
-        let active = self.state.roles().serving.filter(|active| *active != release);
-        let active = active.and_then(|active| self.ready(active)).cloned();
-        self.spawn(async move {
-            let made = async {
-                let document = document?;
-                match stage {
-                    Stage::Fetch => fetched(prepare::fetch(&deps, release, &document).await),
-                    Stage::Verify => match (distrust, verified) {
-                        (Some(distrust), _) => Err(distrust),
-                        (None, Some(_)) => Ok(None),
-                        (None, None) => {
-                            prepare::fetch(&deps, release, &document).await.map(|it| Some(Made::Verified(it)))
-                        }
-                    },
-                    Stage::Compile => {
-                        let failed = |source| Error::Provider { provider: name.clone(), source };
-                        let component = match (compiled, verified) {
-                            (Some(component), _) => component,
-                            (None, Some(verified)) => {
-                                Arc::new(Component::load(&deps.engine, verified).await.map_err(failed)?)
-                            }
-                            (None, None) => {
-                                let verified = prepare::fetch(&deps, release, &document).await?;
-                                Arc::new(Component::load(&deps.engine, verified).await.map_err(failed)?)
-                            }
-                        };
-                        Ok(Some(Made::Component(component)))
-                    }
-                    Stage::Check => {
-                        let missing =
-                            || Error::Settings { problem: "its component isn't compiled".to_owned() };
-                        let component = compiled.ok_or_else(missing)?;
-                        let ready = prepare::check(&deps, component, document, active.as_ref()).await?;
-                        Ok(Some(Made::Ready(Box::new(ready))))
-                    }
-                }
-            };
-            let ended = |result| Event::Prepared(Ended { release, stage, result });
-            match made.await {
-                Ok(made) => Done { made: made.map(|made| (release, made)), ..Done::of(ended(Ok(()))) },
-                Err(error) => {
-                    let failure = failure(&error);
-                    let refusal = failure.is_permanent.then_some(error);
-                    Done { refusal, ..Done::of(ended(Err(failure))) }
-                }
-            }
-        });
-    }
-
-    /// The document that a release runs under.
-    fn document_of(&self, release: Release) -> Result<Arc<CloudProvider>, Error> {
-        let present = self.document.as_ref().filter(|document| document.settings.digest == release.settings);
-        if let Some(document) = present {
-            return Ok(Arc::clone(document));
-        }
-        let missing = || Error::Settings {
-            problem: format!("the settings {} of a former release are not known any more", release.settings),
-        };
-        let spec = self.settings.get(&release.settings).ok_or_else(missing)?;
-        let document = CloudProvider::of_settings(&self.name, spec, release.component, &self.origin)?;
-        // What the status says may have been written by another hand.
-        if document.settings.digest == release.settings { Ok(Arc::new(document)) } else { Err(missing()) }
-    }
-
-    fn compare(&mut self, candidate: Release, active: Release) {
-        let releases = (self.ready(candidate).cloned(), self.ready(active).cloned());
-        let (comparison, deps, leads) = (self.comparison.clone(), Arc::clone(&self.deps), self.leads);
-        // On a thread of its own, because calls of a dry run can't move between threads.
-        let handle = tokio::runtime::Handle::current();
-        let run = tokio::task::spawn_blocking(move || match releases {
-            // A replica that doesn't lead sends nothing to the cloud that might change it.
-            (Some(candidate), Some(active)) if leads => {
-                handle.block_on(comparison.run(&candidate, &active, &deps.metrics))
-            }
-            _ => Err(Failure {
-                message: "the releases aren't ready on this replica".to_owned(),
-                is_permanent: false,
-            }),
-        });
-        self.spawn(async move {
-            let failed = |panic: tokio::task::JoinError| Failure {
-                message: format!("the dry run ended unexpectedly: {panic}"),
-                is_permanent: false,
-            };
-            let result = run.await.map_err(failed).and_then(|result| result);
-            Done::of(Event::Compared { candidate, active, result })
-        });
-    }
-
-    fn write(&mut self, replaces: u64, status: Status) {
-        let document = self.document.as_ref().map(|document| document.identity());
-        let (settings, versions) = (self.settings.clone(), self.versions.clone());
-        let recorded = Recorded { revision: replaces, status, document, versions, settings };
-        let (record, known, name) = (self.record.clone(), self.recorded.clone(), self.name.clone());
-        self.spawn(async move {
-            let error = match record.write(recorded).await {
-                Ok(recorded) => return Done::recorded(recorded),
-                Err(error) => error,
-            };
-            // Another write may have come first.
-            match record.read(&known).await {
-                Ok(recorded) if recorded.revision > replaces => Done::recorded(recorded),
-                _ => {
-                    tracing::warn!(provider = %name, %error, "the status of the provider can't be written; trying again");
-                    Done::of(Event::WriteFailed { replaces })
-                }
-            }
-        });
-    }
-
-    /// Lets a release serve calls. Controllers that were made for another declaration end first, so that none of them calls it.
-    async fn switch(&mut self, release: Release) -> Result<(), Error> {
-        let (Some(ready), Some(declaration)) =
-            (self.ready(release).cloned(), self.serving.declaration(release))
-        else {
-            return Ok(());
-        };
-        let conditions = Conditions::new(declaration, &ready.document);
-        let continues = self.working.conditions() == Some(&conditions);
-        if !continues {
-            self.working.stop().await;
-        }
-        let before = self.shown.borrow().gate.clone();
-        if let Some(before) = before.filter(|before| !before.is(&ready.gate)) {
-            ready.gate.take_over(&before);
-        }
-        self.serving.assign(Roles { ..self.state.roles() });
-        tracing::info!(
-            provider = %self.name, version = %ready.description.version, digest = %release.component,
-            controllers = if continues { "go on" } else { "begin" }, "release serves calls"
-        );
-        if continues {
-            self.working.renew(ready.gate);
-            return Ok(());
-        }
-        let provider = self.serving.provider(&conditions.declaration);
-        let started = self.working.start(conditions, provider, ready.gate).await;
-        self.own_error(started)
-    }
-}
-
-/// A component that isn't trusted is fetched, as far as the status is concerned.
-fn fetched(result: Result<Verified, Error>) -> Result<Option<Made>, Error> {
-    match result {
-        Ok(verified) => Ok(Some(Made::Verified(verified))),
-        Err(error @ Error::Source(pileus_loader::Error::Untrusted { .. })) => Ok(Some(Made::Distrust(error))),
-        Err(error) => Err(error),
-    }
-}
-
-impl Done {
-    fn of(event: Event) -> Self {
-        Self { event, made: None, recorded: None, refusal: None }
-    }
-
-    fn recorded(recorded: Recorded) -> Self {
-        let Recorded { revision, status, .. } = recorded.clone();
-        let event = Event::Status { revision, status };
-        Self { event, made: None, refusal: None, recorded: Some(recorded) }
-    }
-}
-
-/// Sleeps until a time of the wall clock, which may be set meanwhile: at most a minute at once.
-async fn sleep_until(wake: Option<Timestamp>) {
-    let Some(wake) = wake else { return std::future::pending().await };
-    let left = wake.duration_since(Timestamp::now());
-    let left = Duration::try_from(left).unwrap_or_default().min(Duration::from_secs(60));
-    tokio::time::sleep(left).await;
 }

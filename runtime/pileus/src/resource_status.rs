@@ -180,7 +180,7 @@ mod tests {
         };
         let settings = [(release.settings, json!({"configuration": {"a": 1}}))].into();
         let versions = [(release.component, "1.2.3".to_owned())].into();
-        let recorded = Recorded { status, settings, versions, ..Recorded::default() };
+        let recorded = Recorded { status, versions, settings, ..Recorded::default() };
         let written = write(&recorded);
         assert_eq!(written["active"]["version"], "1.2.3");
         assert_eq!(written["conditions"][4]["type"], "Ready");

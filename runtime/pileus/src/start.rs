@@ -68,14 +68,13 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let (leads, leading) = watch::channel(None);
     let (events, event_task) = Events::start(client.clone(), "pileus", &host, metrics.controllers.clone());
     let may_be_several = file.is_none();
-    let documents = match file {
-        Some(file) => Documents::File(file),
-        None => {
-            let origin = ClusterOrigin::new(secrets, arguments.provider_files.as_deref())?;
-            let check =
-                health.check("provider-watch", "the API server has not sent the list of CloudProviders yet");
-            Documents::Resources(FollowedResources::new(client.clone(), origin, check))
-        }
+    let documents = if let Some(file) = file {
+        Documents::File(Box::new(file))
+    } else {
+        let origin = ClusterOrigin::new(secrets, arguments.provider_files.as_deref())?;
+        let check =
+            health.check("provider-watch", "the API server has not sent the list of CloudProviders yet");
+        Documents::Resources(Box::new(FollowedResources::new(client.clone(), origin, check)))
     };
     let comparison = Comparison {
         client: client.clone(),

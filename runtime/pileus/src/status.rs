@@ -133,7 +133,7 @@ fn text(found: &Found, now: Timestamp) -> String {
     let age = |time: Timestamp| words(now.duration_since(time));
     match &found.leader {
         Some((leader, Some(renewed))) => {
-            line(&mut text, "leader", &format!("{leader}, renewed {} ago", age(*renewed)))
+            line(&mut text, "leader", &format!("{leader}, renewed {} ago", age(*renewed)));
         }
         Some((leader, None)) => line(&mut text, "leader", leader),
         None => line(&mut text, "leader", "none"),
@@ -271,7 +271,7 @@ fn object(found: &Found) -> Value {
 mod tests {
     use super::*;
 
-    fn provider(name: &str, status: Value) -> DynamicObject {
+    fn provider(name: &str, status: &Value) -> DynamicObject {
         let spec = json!({"source": {"image": "ghcr.io/a/b:1.3"}});
         DynamicObject::new(name, &api_resource()).data(json!({"spec": spec, "status": status}))
     }
@@ -304,7 +304,7 @@ mod tests {
         };
         let found = Found {
             leader: Some(("vm_1".to_owned(), Some(at(4057)))),
-            providers: vec![provider("a", status)],
+            providers: vec![provider("a", &status)],
             held: vec!["n".to_owned()],
             warnings: vec![warning],
         };
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn one_provider_needs_no_name_and_several_do() {
-        let (one, two) = ([provider("a", json!({}))], ["a", "b"].map(|name| provider(name, json!({}))));
+        let (one, two) = ([provider("a", &json!({}))], ["a", "b"].map(|name| provider(name, &json!({}))));
         assert_eq!(choose(&one, None).unwrap().name_any(), "a");
         assert_eq!(choose(&two, Some("b")).unwrap().name_any(), "b");
         for (providers, name, expected) in [

@@ -7,7 +7,6 @@ mod controllers;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
@@ -27,6 +26,7 @@ use crate::cli;
 use crate::credentials::CredentialConditions;
 use crate::document::CloudProvider;
 use crate::error::Error;
+use crate::providers::Leading;
 pub(crate) use claim_table::ClaimTable;
 use claim_table::Refusals;
 use controllers::{Controllers, EventTasks, Parts, Settings};
@@ -77,7 +77,7 @@ pub(crate) struct Working {
     created_at: Timestamp,
     health: Health,
     /// Whether this replica leads, and how long the leader before had done nothing then.
-    leads: Option<Option<Duration>>,
+    leads: Option<Leading>,
     /// What the controllers are to be made of, also while an older provider claims the same.
     wanted: Option<(Conditions, Provider, Gate)>,
     current: Option<Current>,
@@ -249,20 +249,20 @@ impl Working {
         }
     }
 
-    /// This replica leads from now on; `predecessor_idle` is how long a leader before it had done nothing.
-    pub(crate) fn lead(&mut self, predecessor_idle: Option<Duration>) {
-        self.leads = Some(predecessor_idle);
+    /// This replica leads from now on.
+    pub(crate) fn lead(&mut self, leading: Leading) {
+        self.leads = Some(leading);
         self.begin();
     }
 
     /// Lets the controllers work, if there are any and this replica leads.
     fn begin(&mut self) {
-        let (Some(idle), Some(current)) = (self.leads, &mut self.current) else { return };
+        let (Some(leading), Some(current)) = (self.leads, &mut self.current) else { return };
         let Some(controllers) = current.controllers.take() else { return };
-        refill_limits(&current.gate.borrow(), idle);
+        leading.refill_limits(&current.gate.borrow());
         tracing::info!("starting controllers");
         let stop = current.stop.clone();
-        current.work = Some(tokio::spawn(async move { controllers.run(&stop).await }));
+        current.work = Some(tokio::spawn(async move { Box::pin(controllers.run(&stop)).await }));
     }
 
     /// Stops the controllers, and waits until what they have begun in the cluster has ended. The cloud finishes what it has begun.
@@ -287,17 +287,5 @@ impl Working {
         current.events.finish().await;
         // From now on nothing updates them.
         self.metrics().reset_gauges();
-    }
-}
-
-/// Lets the limits start with what has flowed in since the former leader can have sent anything.
-fn refill_limits(gate: &Gate, idle: Option<Duration>) {
-    gate.refill_limits(idle.unwrap_or(Duration::MAX));
-    match idle {
-        None => tracing::info!("limits start full, because no replica has led before"),
-        Some(idle) => tracing::info!(
-            predecessor_idle_s = idle.as_secs(),
-            "limits start with what has flowed in since the former leader stopped"
-        ),
     }
 }

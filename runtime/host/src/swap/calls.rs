@@ -1,7 +1,7 @@
 //! Decides which release serves a call. Each call has exactly one. Pure.
 
 use super::replica::CanaryShare;
-use super::status::Release;
+use super::status::{Release, Status};
 use super::step::State;
 
 /// A call, as far as it matters here.
@@ -52,7 +52,7 @@ impl Roles {
 impl State {
     /// What the releases of this replica do.
     pub fn roles(&self) -> Roles {
-        let active = self.status.as_ref().and_then(|status| status.active_release());
+        let active = self.status.as_ref().and_then(Status::active_release);
         let (serving, canary) = (self.replica.serving, self.replica.canary);
         Roles { serving, canary, is_active: serving.is_some() && serving == active }
     }

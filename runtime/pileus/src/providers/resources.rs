@@ -57,7 +57,7 @@ impl FollowedResources {
 
     /// The place of a provider's status.
     pub(super) fn record(&self, name: &str) -> Record {
-        Record::Resource { api: self.api.clone(), name: name.to_owned() }
+        Record::Resource { api: Box::new(self.api.clone()), name: name.to_owned() }
     }
 
     /// What references in the documents are resolved with.

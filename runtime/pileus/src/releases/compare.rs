@@ -47,7 +47,7 @@ impl Comparison {
         let listed = old_owned.as_deref().unwrap_or_default();
         let read = async |provider: &DryRunProvider| {
             let read = ClusterSnapshot::read(&self.client, &provider.provider, listed, metrics);
-            Box::pin(read).await.map_err(|error| transient(error.to_string()))
+            Box::pin(read).await.map_err(|error| transient(&error.to_string()))
         };
         let snapshot = read(&new).await?;
         let mut differences = lookups(&snapshot, &new, &old).await?;
@@ -64,7 +64,7 @@ impl Comparison {
     async fn settings(&self, candidate: &Ready) -> Result<PlanSettings, Failure> {
         let mut cluster = self.cluster.clone();
         let uid = cluster_uid(&self.client, &self.server).await;
-        cluster.uid = uid.map_err(|error| transient(error.to_string()))?;
+        cluster.uid = uid.map_err(|error| transient(&error.to_string()))?;
         let routes = self.routes.clone().map(|routes| route::Settings { cluster: cluster.clone(), ..routes });
         Ok(PlanSettings {
             cluster,
@@ -75,7 +75,7 @@ impl Comparison {
     }
 }
 
-fn transient(message: String) -> Failure {
+fn transient(message: &str) -> Failure {
     Failure { message: format!("the dry run failed: {message}"), is_permanent: false }
 }
 
@@ -114,7 +114,7 @@ async fn lookups(
     for (of_new, of_old) in of_new.chunks(largest).zip(of_old.chunks(largest)) {
         let known = asked_old.lookup(Purpose::Refresh, of_old).await;
         // The active release can't be compared with at present.
-        let known = known.map_err(|error| transient(error.message))?;
+        let known = known.map_err(|error| transient(&error.message))?;
         let found = match asked_new.lookup(Purpose::Refresh, of_new).await {
             Ok(found) => found,
             Err(error) => of_new.iter().map(|_| Err(error.clone())).collect(),
@@ -153,7 +153,7 @@ fn difference(
         Ok(found) if found == known => Ok(None),
         Ok(found) => Ok(Some(format!("node {node}: {} instead of {}", words(&found), words(&known)))),
         Err(CloudError { kind: ErrorKind::Throttled(_) | ErrorKind::Unavailable(_), message }) => {
-            Err(transient(format!("node {node}: {message}")))
+            Err(transient(&format!("node {node}: {message}")))
         }
         Err(error) => Ok(Some(format!("node {node}: fails instead of {}: {}", words(&known), error.message))),
     }
@@ -186,7 +186,7 @@ fn writes(wanted: &Preview, known: &Preview) -> Result<Vec<Difference>, Failure>
     let mut differences = Vec::new();
     for ((kind, wanted), (_, known)) in wanted.sections().into_iter().zip(known.sections()) {
         match (wanted, known) {
-            (_, Section::Unknown(problem)) => return Err(transient(format!("{kind}s: {problem}"))),
+            (_, Section::Unknown(problem)) => return Err(transient(&format!("{kind}s: {problem}"))),
             (Section::Unknown(problem), _) => {
                 differences.push(Difference::Lookup(format!("{kind}s can't be read: {problem}")));
             }

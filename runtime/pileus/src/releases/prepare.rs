@@ -1,20 +1,32 @@
 //! The stages by which a release gets ready on this replica: fetched, verified, compiled, checked. Each is a job that runs
 //! beside the state machine, and returns what it made.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pileus_gate::Gate;
+use pileus_gate::{Fence, Gate};
 use pileus_host::swap::{Failure, Release};
-use pileus_host::{Component, Description, Guest, Settings};
-use pileus_loader::{Digest, Loader, Reference, Retry, TrustPolicy, Verified};
+use pileus_host::{Component, Description, Engine, Guest, Settings};
+use pileus_loader::{Digest, Loader, Reference, Retry, Store, TrustPolicy, Verified};
 
-use super::ReleaseDeps;
 use crate::access_review::AccessReview;
 use crate::document::{CloudProvider, Image, ImageSource, Source};
 use crate::error::Error;
+use crate::metrics::Metrics;
 use crate::provider;
 use crate::sources::read_file;
+
+/// What the releases of all providers of a process share.
+pub(crate) struct ReleaseDeps {
+    pub(crate) engine: Engine,
+    /// `None` where no folder can be used: then only files serve as components.
+    pub(crate) store: Option<Store>,
+    pub(crate) metrics: Metrics,
+    /// Addresses that no provider may reach: those of the API server.
+    pub(crate) denied_addresses: Vec<IpAddr>,
+    pub(crate) fence: Fence,
+}
 
 /// A release that is ready, besides its guest.
 #[derive(Clone)]
@@ -112,7 +124,7 @@ impl Ready {
     }
 
     /// A guest that calls the component behind this gate.
-    pub(super) fn guest(&self, gate: Gate, metrics: &crate::metrics::Metrics) -> Guest {
+    pub(super) fn guest(&self, gate: Gate, metrics: &Metrics) -> Guest {
         let Self { component, description, configuration, document, .. } = self;
         let component = Arc::clone(component);
         Guest::new(component, &document.name, description.clone(), configuration, gate, &metrics.host)

@@ -39,7 +39,7 @@ pub(crate) enum Record {
     /// A file in the store. Other processes have stores of their own.
     File(PathBuf),
     /// The status of a resource, which all replicas share.
-    Resource { api: Api<DynamicObject>, name: String },
+    Resource { api: Box<Api<DynamicObject>>, name: String },
 }
 
 /// Why a record can't be read or written. Another attempt may succeed.
