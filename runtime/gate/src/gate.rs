@@ -9,7 +9,7 @@
 //! - A read that waits, for a limit or for the cloud, ends with [`Error::Closed`].
 //! - A write that hasn't sent its first byte ends with [`Error::Closed`]; it never leaves.
 //! - A write that is in flight is finished by a task of its own, for at most a minute. The process itself
-//!   waits 25 s, see `pileus/src/start.rs`. Its response still teaches the
+//!   waits 25 s, see `pileus/src/providers.rs`. Its response still teaches the
 //!   limits and drops the cache, and its caller gets it if the caller still waits. See `writes`.
 
 mod config;

@@ -26,6 +26,9 @@
 //! from `code_cache.rs` or from `compiler.rs`, `description.rs` and `settings.rs` call `describe` and `configure` and check
 //! the answers.
 //!
+//! `swap` decides which release of a provider serves which call (pure), and `serving.rs` is where calls of controllers go
+//! through that decision.
+//!
 //! Three lifetimes isolate providers from each other: an [`Engine`] lives as long as the process, a [`Component`] as long
 //! as a version of a provider is loaded, and a sandbox for one call. No state of a guest outlives its call.
 

@@ -89,7 +89,7 @@ pub enum Error {
         place: String,
     },
     /// The registry refuses access.
-    #[error("{registry} refuses access to {name}{}: {cause}; credential used: {credential}", said.as_ref().map_or(String::new(), |said| format!(" ({said})")))]
+    #[error("{registry} refuses access to {name}{}: {cause}; credential used: {credential}{}", said.as_ref().map_or(String::new(), |said| format!(" ({said})")), login(credential))]
     Unauthorized {
         /// The registry.
         registry: String,
@@ -191,6 +191,11 @@ pub enum Retry {
     Never,
     /// Later, at the earliest after the time that the registry names.
     Later(Option<Duration>),
+}
+
+/// Advice about a missing credential.
+fn login(credential: &str) -> &'static str {
+    if credential == "none" { "; log in with `docker login`, or add a pull secret" } else { "" }
 }
 
 fn advice(source: &io::Error) -> &'static str {

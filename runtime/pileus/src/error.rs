@@ -291,3 +291,32 @@ fn source_code(source: &pileus_loader::Error) -> u8 {
 fn list(problems: &[impl ToString]) -> String {
     problems.iter().fold(String::new(), |text, problem| text + "\n  " + &problem.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use pileus_loader::{Distrust, Error as Source};
+
+    use super::*;
+
+    #[test]
+    fn of_several_registries_the_last_one_decides_the_exit_code() {
+        let reference = "r.example/p:1".to_owned();
+        let unreachable = || Source::Unreachable { registry: "r.example".to_owned(), cause: String::new() };
+        let untrusted = || Source::Untrusted {
+            source_name: reference.clone(),
+            digest: None,
+            cause: Box::new(Distrust::Unsigned),
+        };
+        let other = || Source::NotComponent { place: reference.clone(), cause: String::new() };
+        for (each, expected) in [
+            (vec![unreachable(), untrusted()], 8),
+            (vec![untrusted(), unreachable()], 6),
+            (vec![unreachable(), other()], 3),
+            (vec![untrusted()], 8),
+            (vec![], 6),
+        ] {
+            let error = Error::Source(Source::Everywhere { each });
+            assert_eq!(error.code(), expected, "{error}");
+        }
+    }
+}

@@ -45,6 +45,13 @@ fn name(release: Release) -> String {
     format!("release {} with settings {}", release.component.short(), release.settings.short())
 }
 
+/// The problem that a status shows.
+pub(super) fn degraded(status: &Status) -> Option<&String> {
+    let mut conditions = status.conditions.iter();
+    let shown = conditions.find(|condition| condition.kind == ConditionKind::Degraded && condition.holds);
+    shown.map(|condition| &condition.message)
+}
+
 /// The conditions of a status. The time of a condition changes only with the condition.
 pub(super) fn conditions(facts: &Facts<'_>, status: &Status, problem: Option<String>) -> Vec<Condition> {
     let mut found = Vec::new();

@@ -68,7 +68,9 @@ impl Facts<'_> {
             }
         }
         let problem = conditions::problem(self, &next);
+        // A problem that lasts doesn't hide what has gone wrong since.
         if let Some(message) = problem.clone()
+            && conditions::degraded(status) != Some(&message)
             && next.last_error.as_ref().is_none_or(|error| error.message != message)
         {
             next.last_error = Some(LastError { message, since: self.now });

@@ -179,7 +179,15 @@ pub(super) fn failure(error: &Error) -> Failure {
         Error::Incompatible { .. } | Error::Document { .. } | Error::Settings { .. } => true,
         _ => false,
     };
-    Failure { message: error.to_string(), is_permanent }
+    Failure { message: one_line(&error.to_string()), is_permanent }
+}
+
+/// A message with a list of problems, for a status, an event and a line of a log.
+fn one_line(message: &str) -> String {
+    let mut lines = message.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default().to_owned();
+    let rest = lines.collect::<Vec<_>>().join("; ");
+    if rest.is_empty() { first } else { format!("{first} {rest}") }
 }
 
 impl ReleaseDeps {
@@ -199,5 +207,16 @@ impl ReleaseDeps {
             fence: self.fence.clone(),
             ..provider::gate_config(document, settings)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line() {
+        assert_eq!(one_line("it is invalid:\n  a: wrong\n  b: wrong"), "it is invalid: a: wrong; b: wrong");
+        assert_eq!(one_line("it is away"), "it is away");
     }
 }

@@ -18,6 +18,7 @@ mod cloud_faults;
 mod conformance;
 mod crd;
 mod credentials;
+mod delivery;
 mod gate;
 mod hetzner;
 mod history;

@@ -41,12 +41,12 @@ async fn a_changed_document_takes_effect_and_nothing_is_written() {
     world.replace_document(&unruly(&world, "nothing", json!({"deadlines": {"lookup": {"soft": "9s"}}})));
     run.logged(&["release serves calls", "provider=unruly", r#"controllers="go on""#]).await;
     assert!(run.is_well().await);
+    assert_eq!(world.cloud.writes().await, writes);
     world.cloud.create(json!({"name": "c"})).await;
     world.register([node("c")]).await;
     await_node(&world.client, "c", |node| !is_uninitialised(node), SOON).await.unwrap();
     let unchanged = world.nodes().await.into_iter().filter(|node| node.metadata.name.as_deref() != Some("c"));
     assert_eq!(unchanged.collect::<Vec<_>>(), nodes);
-    assert_eq!(world.cloud.writes().await, writes);
     assert!(run.stop().await.success());
 }
 

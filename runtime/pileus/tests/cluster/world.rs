@@ -96,7 +96,16 @@ impl World {
     /// As [`World::start_with`], with this kubeconfig.
     pub(crate) async fn start_by(&self, document: &Value, kubeconfig: &Path) -> Run {
         let path = self.replace_document(document);
-        Run::start(&path, kubeconfig, &self.flags, &self.variables).await
+        Run::start(Some(&path), kubeconfig, &self.flags, &self.variables).await
+    }
+
+    /// Starts Pileus with the CloudProvider resources of the cluster, and waits until its admin server listens. It has a store
+    /// of this name.
+    pub(crate) async fn start_with_resources(&self, store: &str) -> Run {
+        let store = self.folder.path().join(store).display().to_string();
+        let variables: Vec<_> = self.variables.iter().cloned().chain([("PILEUS_STORE", store)]).collect();
+        let kubeconfig = self.kubernetes.kubeconfig(User::Pileus);
+        Run::start(None, &kubeconfig, &self.flags, &variables).await
     }
 
     /// Gives the replicas another document.
@@ -248,11 +257,17 @@ pub(crate) fn document(package: &str, configuration: &Value, grants: &Value) -> 
 }
 
 impl Run {
-    async fn start(document: &Path, kubeconfig: &Path, flags: &[&str], variables: &[(&str, String)]) -> Self {
+    async fn start(
+        document: Option<&Path>,
+        kubeconfig: &Path,
+        flags: &[&str],
+        variables: &[(&str, String)],
+    ) -> Self {
         // One for all tests, so that the same component isn't compiled again and again.
         let compiled = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
         let mut command = Command::new(env!("CARGO_BIN_EXE_pileus"));
-        command.arg("run").arg("--provider").arg(document).arg("--kubeconfig").arg(kubeconfig);
+        command.arg("run").arg("--kubeconfig").arg(kubeconfig);
+        command.args(document.iter().flat_map(|file| [std::ffi::OsStr::new("--provider"), file.as_os_str()]));
         command.args(["--admin-address", "127.0.0.1:0"]).arg("--compiled-code").arg(compiled);
         command.args(flags).env_remove("PILEUS_LOG");
         command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));

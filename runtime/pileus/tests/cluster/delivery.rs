@@ -1,0 +1,297 @@
+//! Providers from a registry: named by a resource of the cluster, fetched, verified, swapped while Pileus runs, and rolled back.
+//! Registry, cosign and API server are the real ones.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use pileus_dev::artifact;
+use pileus_dev::kubernetes::User;
+use pileus_dev::nodes::{await_node, node};
+use pileus_dev::registry::{RealRegistry, key_pair, oras, sign};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use crate::SOON;
+use crate::node::is_uninitialised;
+use crate::world::{Said, World};
+
+const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crd.yaml");
+const NAME: &str = "unruly";
+
+/// A cluster with the resource definition, a cloud, and a registry.
+struct Delivery {
+    world: World,
+    registry: RealRegistry,
+    folder: TempDir,
+    /// The private key of cosign, and the public one as a document has it.
+    key: (String, String),
+}
+
+impl Delivery {
+    async fn new() -> Self {
+        let mut world = World::new().await;
+        world.kubernetes.apply(CRD).await.unwrap();
+        // Nodes that aren't ready are looked up again and again, so that a release is measured.
+        world.flags = vec!["--node-monitor-period", "1s"];
+        let folder = TempDir::new().unwrap();
+        let key = key_pair(folder.path(), "release");
+        for name in ["a", "b"] {
+            world.cloud.create(json!({"name": name})).await;
+        }
+        world.register([node("a"), node("b")]).await;
+        Self { world, registry: RealRegistry::start(), folder, key }
+    }
+
+    fn image(&self, tag: &str) -> String {
+        format!("{}/providers/unruly:{tag}", self.registry.host)
+    }
+
+    /// The component with a mark that makes its digest another one.
+    fn component(&self, mark: &str) -> PathBuf {
+        let mut bytes = std::fs::read(artifact::component("unruly-provider").unwrap()).unwrap();
+        // A custom section: its number, the length of what follows, the length of its name, the name.
+        let length = u8::try_from(mark.len()).unwrap();
+        bytes.extend([0, length + 1, length]);
+        bytes.extend(mark.as_bytes());
+        let path = self.folder.path().join(format!("{mark}.wasm"));
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// Pushes a component by Pileus itself, and returns the digest of its manifest.
+    async fn push(&self, mark: &str, tag: &str) -> String {
+        let component = self.component(mark);
+        let said = self.pileus(&["push", component.to_str().unwrap(), &self.image(tag)]).await;
+        assert_eq!(said.code, Some(0), "{said:?}");
+        said.stdout.trim().rsplit_once('@').unwrap().1.to_owned()
+    }
+
+    /// As [`Delivery::push`], signed by cosign.
+    async fn release(&self, mark: &str, tag: &str) -> String {
+        let digest = self.push(mark, tag).await;
+        let image = format!("{}/providers/unruly@{digest}", self.registry.host);
+        sign(self.folder.path(), &self.key.0, &image, &[]);
+        digest
+    }
+
+    /// Runs a command of Pileus as a user does.
+    async fn pileus(&self, arguments: &[&str]) -> Said {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pileus"));
+        command.args(arguments).env("XDG_CACHE_HOME", self.folder.path()).env("HOME", self.folder.path());
+        Said::by(command, SOON).await
+    }
+
+    /// Runs an operator's command on the provider.
+    async fn operate(&self, command: &str) -> Said {
+        let kubeconfig = self.world.kubernetes.kubeconfig(User::Admin);
+        self.pileus(&[command, NAME, "--kubeconfig", kubeconfig.to_str().unwrap()]).await
+    }
+
+    fn api(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("pileus.dev", "v1alpha1", "CloudProvider");
+        let client: Client = self.world.kubernetes.admin();
+        Api::all_with(client, &ApiResource::from_gvk(&kind))
+    }
+
+    /// Applies the resource as `kubectl apply --server-side` does.
+    async fn apply(&self, spec: Value) {
+        let document = json!({
+            "apiVersion": "pileus.dev/v1alpha1", "kind": "CloudProvider", "metadata": {"name": NAME}, "spec": spec,
+        });
+        let start = Instant::now();
+        // A resource is served some moments after its definition is stored.
+        while let Err(error) =
+            self.api().patch(NAME, &PatchParams::apply("test").force(), &Patch::Apply(&document)).await
+        {
+            assert!(start.elapsed() < SOON, "{error}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// A spec that follows a tag, for the provider that breaks this promise.
+    fn spec(&self, breaks: &str) -> Value {
+        let port = self.world.cloud.port;
+        json!({
+            "source": {"image": self.image("stable"), "interval": "10s"},
+            "trust": {"keys": [{"name": "release", "key": self.key.1}]},
+            "swap": {"canary": {"share": 50, "duration": "2s"}, "observe": "10m"},
+            "configuration": {"endpoint": format!("http://127.0.0.1:{port}"), "breaks": breaks},
+            "grants": [{"host": "127.0.0.1", "port": port, "tls": false, "addresses": ["127.0.0.1"]}],
+        })
+    }
+
+    /// Waits until the status is so, and returns it.
+    async fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let status = self.api().get(NAME).await.unwrap().data["status"].clone();
+            if is_so(&status) {
+                return status;
+            }
+            assert!(start.elapsed() < SOON, "{what}: {status:#}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Waits until the component with this digest is active.
+    async fn active(&self, digest: &str) -> Value {
+        self.until("active", |status| status["active"]["release"]["component"] == digest).await
+    }
+
+    async fn initialised(&self, names: &[&str]) {
+        for name in names {
+            await_node(&self.world.client, name, |node| !is_uninitialised(node), SOON).await.unwrap();
+        }
+    }
+}
+
+/// The status of a condition, and its message.
+fn condition<'a>(status: &'a Value, kind: &str) -> (&'a str, &'a str) {
+    let all = status["conditions"].as_array().unwrap();
+    let found = all.iter().find(|condition| condition["type"] == kind).unwrap();
+    (found["status"].as_str().unwrap(), found["message"].as_str().unwrap())
+}
+
+#[tokio::test]
+async fn a_tag_that_moves_is_followed_by_all_replicas_and_rolled_back_by_an_order() {
+    let delivery = Delivery::new().await;
+    let first = delivery.release("first", "stable").await;
+    delivery.apply(delivery.spec("nothing")).await;
+    let leader = delivery.world.start_with_resources("leader").await;
+    leader.leads().await;
+    let standby = delivery.world.start_with_resources("standby").await;
+    let status = delivery.active(&first).await;
+    delivery.initialised(&["a", "b"]).await;
+    assert_eq!(status["active"]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        condition(
+            &delivery.until("ready", |status| condition(status, "Ready").0 == "True").await,
+            "Degraded"
+        )
+        .0,
+        "False"
+    );
+    standby.logged(&["release serves calls"]).await;
+    let nodes = delivery.world.nodes().await;
+
+    let second = delivery.release("second", "stable").await;
+    let status = delivery.active(&second).await;
+    assert_eq!(status["previous"]["release"]["component"], first);
+    standby.logged(&["release serves calls", &second]).await;
+    assert_eq!(delivery.world.nodes().await, nodes, "no node notices");
+
+    // A replica that takes over continues with what the status says.
+    leader.kill();
+    standby.leads().await;
+    let said = delivery.operate("rollback").await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let status = delivery.active(&first).await;
+    assert_eq!(status["rejected"][0]["release"]["component"], second);
+    let said = delivery.operate("status").await;
+    assert!(
+        said.stdout.contains("rejected") && said.stdout.contains("rolled back by the operator"),
+        "{said:?}"
+    );
+    let again = delivery.operate("rollback").await;
+    assert_eq!(again.code, Some(6), "{again:?}");
+    assert!(again.stderr.contains("can't roll back: there is no previous release"), "{again:?}");
+    standby.logged(&["release serves calls", &first]).await;
+    delivery.world.cloud.create(json!({"name": "c"})).await;
+    delivery.world.register([node("c")]).await;
+    delivery.initialised(&["c"]).await;
+    assert!(standby.stop().await.success());
+}
+
+#[tokio::test]
+async fn what_is_not_trusted_or_not_a_provider_never_runs() {
+    let mut delivery = Delivery::new().await;
+    let good = delivery.release("good", "stable").await;
+    delivery.apply(delivery.spec("nothing")).await;
+    let run = delivery.world.start_with_resources("store").await;
+    delivery.active(&good).await;
+    delivery.initialised(&["a", "b"]).await;
+
+    let unsigned = delivery.push("unsigned", "stable").await;
+    let is_rejected = |digest: String| {
+        move |status: &Value| {
+            let rejected = status["rejected"].as_array().into_iter().flatten();
+            rejected.into_iter().any(|version| version["release"]["component"] == digest)
+        }
+    };
+    let status = delivery.until("rejected", is_rejected(unsigned)).await;
+    let why = status["rejected"][0]["why"].as_str().unwrap();
+    assert!(why.contains("is not trusted"), "{why}");
+    assert!(delivery.world.event(NAME, "ProviderRejected").await.message.unwrap().contains("is not trusted"));
+
+    std::fs::write(delivery.folder.path().join("text.wasm"), "no component").unwrap();
+    let image = delivery.image("stable");
+    let types = ["--disable-path-validation", "--plain-http"];
+    oras(delivery.folder.path(), &[&["push"], &types[..], &[&image, "text.wasm:application/wasm"]].concat());
+    let digest = oras(delivery.folder.path(), &["resolve", "--plain-http", &image]).trim().to_owned();
+    let pinned = format!("{}/providers/unruly@{digest}", delivery.registry.host);
+    sign(delivery.folder.path(), &delivery.key.0, &pinned, &[]);
+    let status = delivery.until("rejected", is_rejected(digest)).await;
+    assert_eq!(status["active"]["release"]["component"], good);
+    assert!(run.is_well().await);
+
+    // Without the registry, what ran keeps running, and a start needs the store alone.
+    delivery.registry.stop();
+    assert!(run.stop().await.success());
+    let run = delivery.world.start_with_resources("store").await;
+    run.logged(&["release serves calls"]).await;
+    delivery.world.cloud.create(json!({"name": "c"})).await;
+    delivery.world.register([node("c")]).await;
+    delivery.initialised(&["c"]).await;
+    delivery.until("the error is shown", |status| condition(status, "Degraded").0 == "True").await;
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn a_release_that_does_worse_is_rolled_back_and_one_that_differs_is_held() {
+    let delivery = Delivery::new().await;
+    let digest = delivery.release("only", "stable").await;
+    delivery.apply(delivery.spec("nothing")).await;
+    let run = delivery.world.start_with_resources("store").await;
+    let status = delivery.active(&digest).await;
+    let settings = status["active"]["release"]["settings"].clone();
+    delivery.initialised(&["a", "b"]).await;
+
+    // It answers otherwise in the dry run.
+    delivery.apply(delivery.spec("forgets-by-id")).await;
+    let status = delivery.until("held", |status| status["candidate"]["phase"]["name"] == "held").await;
+    assert_eq!(
+        (&status["candidate"]["differences"]["lookups"], &status["active"]["release"]["settings"]),
+        (&json!(2), &settings)
+    );
+    let (degraded, why) = condition(&status, "Degraded");
+    assert!(degraded == "True" && why.contains("order a swap to accept this"), "{why}");
+
+    // It traps only where the cloud fails, which no dry run shows.
+    let names: Vec<_> = (0..30).map(|number| format!("late-{number}")).collect();
+    for name in &names {
+        delivery.world.cloud.create(json!({"name": name})).await;
+    }
+    delivery.world.register(names.iter().map(|name| node(name).not_ready())).await;
+    delivery.initialised(&["late-0", "late-29"]).await;
+    delivery.apply(delivery.spec("traps-in-trouble")).await;
+    delivery
+        .until("active", |status| {
+            let active = &status["active"]["release"]["settings"];
+            *active != settings && status["candidate"].is_null() && !status["observing"].is_null()
+        })
+        .await;
+    delivery.world.cloud.set_faults(json!({"errors": {"share": 1, "status": 500}})).await;
+    let status =
+        delivery.until("rolled back", |status| status["active"]["release"]["settings"] == settings).await;
+    let why = status["active"]["why"].as_str().unwrap();
+    assert!(why.contains("rolled back: ") && why.contains("lookups and changes trapped"), "{why}");
+    delivery.world.cloud.set_faults(json!({})).await;
+    assert!(delivery.world.event(NAME, "ProviderRolledBack").await.message.unwrap().contains("trapped"));
+    assert_eq!(delivery.world.nodes().await.len(), 32, "no node is deleted");
+    assert!(run.is_well().await);
+    assert!(run.stop().await.success());
+}
