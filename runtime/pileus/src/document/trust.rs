@@ -41,7 +41,9 @@ pub(super) fn trust(spec: &mut Fields<'_>, source: Option<&Source>) -> TrustPoli
     match TrustPolicy::new(policy) {
         Ok(policy) => policy,
         Err(pileus_loader::Error::Policy { problems }) => {
-            problems.into_iter().for_each(|problem| spec.wrong_at("trust", problem));
+            for problem in problems {
+                spec.wrong_at("trust", problem);
+            }
             TrustPolicy::default()
         }
         Err(other) => {
