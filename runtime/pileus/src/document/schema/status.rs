@@ -101,7 +101,6 @@ fn candidate() -> Schema {
         .required("shown", Schema::list("The first of them in words.", words("A difference.")));
     Schema::object("The release that may become active.")
         .required("release", release())
-        .field("version", words("The version that the component names."))
         .required("since", time("When it was first seen."))
         .field("version", component_version())
         .required("phase", phase)
@@ -135,4 +134,106 @@ fn settings() -> Schema {
     )
     .required("digest", digest("Their digest."))
     .required("spec", Schema::any_object("What of the spec they are."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use jiff::Timestamp;
+    use pileus_host::swap::{
+        Candidate, Condition, ConditionKind, Differences, Follow, LastError, Observation, Phase, Rates,
+        Release, Resolved, Status, Version,
+    };
+    use pileus_loader::Digest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::releases::Recorded;
+    use crate::resource_status::write;
+
+    /// A status in which nothing is missing.
+    fn full(phase: Phase) -> Status {
+        let (component, settings, since) = (Digest::of(b"c"), Digest::of(b"s"), Timestamp::UNIX_EPOCH);
+        let release = Release { component, settings };
+        let version = Version { release, since, why: "the spec asks for it".to_owned() };
+        let differences = Some(Differences { lookups: 1, writes: 2, shown: vec!["node a".to_owned()] });
+        let message = "in words".to_owned();
+        Status {
+            observed_generation: 3,
+            last_order: Some(7),
+            paused: true,
+            swap_now: Some(since),
+            resolved: Some(Resolved { follow: Follow::Tag("1.2".to_owned()), component }),
+            active: Some(version.clone()),
+            observing: Some(Observation { since, baseline: Rates::default() }),
+            previous: Some(version.clone()),
+            candidate: Some(Candidate { release, since, phase, differences, accepted: false }),
+            rejected: vec![version],
+            conditions: vec![Condition {
+                kind: ConditionKind::Ready,
+                holds: true,
+                since,
+                message: message.clone(),
+            }],
+            last_error: Some(LastError { message, since }),
+        }
+    }
+
+    /// Checks that a schema has all of a value, and the value all that the schema requires. Adds the names of the fields.
+    fn check(value: &Value, schema: &Value, path: &str, seen: &mut BTreeSet<String>) {
+        let is_of_kind = match schema["type"].as_str() {
+            Some("object") => value.is_object(),
+            Some("array") => value.is_array(),
+            Some("integer") => value.is_u64(),
+            Some("boolean") => value.is_boolean(),
+            _ => value.is_string(),
+        };
+        assert!(is_of_kind, "{path}: {value} is not {}", schema["type"]);
+        for item in value.as_array().into_iter().flatten() {
+            check(item, &schema["items"], &format!("{path}[]"), seen);
+        }
+        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            assert!(value.get(name).is_some(), "{path}.{name} is required");
+        }
+        if schema["x-kubernetes-preserve-unknown-fields"] == json!(true) {
+            return;
+        }
+        for (name, value) in value.as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            assert!(schema["properties"][name].is_object(), "{path} would be pruned");
+            check(value, &schema["properties"][name], &path, seen);
+            seen.insert(path);
+        }
+    }
+
+    #[test]
+    fn what_is_written_fits_the_schema() {
+        let (schema, mut seen) = (Value::from(schema()), BTreeSet::new());
+        let since = Timestamp::UNIX_EPOCH;
+        let phases = [
+            Phase::Preparing,
+            Phase::DryRun,
+            Phase::Held,
+            Phase::Waiting,
+            Phase::Canary { since, share: 10 },
+        ];
+        let names = &schema["properties"]["candidate"]["properties"]["phase"]["properties"]["name"]["enum"];
+        for phase in phases {
+            let settings = [(Digest::of(b"s"), json!({"configuration": {"a": 1}}))].into();
+            let versions = [(Digest::of(b"c"), "1.2.3".to_owned())].into();
+            let status = write(&Recorded { status: full(phase), settings, versions, ..Recorded::default() });
+            check(&status, &schema, "status", &mut seen);
+            let name = &status["candidate"]["phase"]["name"];
+            assert!(names.as_array().is_some_and(|names| names.contains(name)), "{name}");
+        }
+        for expected in
+            ["status.observing.baseline.latency", "status.candidate.phase.share", "status.settings[].spec"]
+        {
+            assert!(seen.contains(expected), "{expected}: {seen:?}");
+        }
+        // Without the optional parts.
+        let status = Status { candidate: None, ..Status::default() };
+        check(&write(&Recorded { status, ..Recorded::default() }), &schema, "status", &mut seen);
+    }
 }
