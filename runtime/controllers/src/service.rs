@@ -1,8 +1,7 @@
 //! The service controller: Services of type LoadBalancer get a load balancer in the cloud, and keep it as they want it.
 //!
-//! The reconciler decides; it has neither clock nor network. This module brings it Services and Nodes, does the work that it
-//! asks for, several pieces concurrently, and reports each result. Nothing here must survive a restart: the API server and
-//! the cloud have all state.
+//! The reconciler decides; it has neither clock nor network. This module brings it Services and Nodes, does the work that it asks
+//! for, several pieces concurrently, and reports each result. Nothing here must survive a restart.
 //!
 //! One Service from the watch to the cloud:
 //!
@@ -189,16 +188,15 @@ impl Controller {
         }
         let mut confirmed = self.nodes.confirmations(&self.provider.name).subscribe();
         self.await_confirmations().await;
-        let (mut targets, mut computed_at) = (None::<Arc<Targets>>, Instant::now());
-        let mut targets_due = Some(computed_at);
+        let mut targets = None::<Arc<Targets>>;
+        let (mut computed_at, mut targets_due) = (Instant::now(), Some(Instant::now()));
         loop {
             if targets_due.is_some_and(|due| due <= Instant::now()) {
                 (targets_due, computed_at) = (None, Instant::now());
-                let known = self.targets();
-                if let Some(known) = &known {
-                    reconciler.observe_targets(Arc::clone(known), computed_at);
+                if let Some(known) = self.targets() {
+                    reconciler.observe_targets(Arc::clone(&known), computed_at);
+                    targets = Some(known);
                 }
-                targets = known.or(targets);
             }
             self.start_work(&mut reconciler, in_flight);
             let wake = reconciler.next_wake().into_iter().chain(targets_due).min();

@@ -18,13 +18,13 @@ use tokio::time::Instant;
 use crate::call::CallOptions;
 use crate::change_deadline::ChangeDeadline;
 use crate::component::{Capability, Component};
+use crate::declaration::Declaration;
 use crate::description::Description;
 use crate::egress::Denials;
 use crate::evidence;
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::serving::Declaration;
 use repeat::Outcomes;
 
 /// The items of a list, of which nothing is known before.

@@ -14,12 +14,12 @@ use futures::future::join_all;
 use pileus_cloud::{
     Answer, Cluster, Error, ErrorKind, Instances, ListedRoute, LoadBalancers, NodeReference,
     OwnedLoadBalancer, Provider, Purpose, RouteChange, RouteProgress, Routes, ServiceCall, ServiceProgress,
-    ServiceRequirements,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::declaration::Declaration;
 use crate::guest::Guest;
 use crate::swap::{Call, Rates, Release, Roles};
 use tally::Tally;
@@ -51,21 +51,6 @@ struct Loaded {
     tally: Tally,
     in_flight: watch::Sender<usize>,
     aborted: CancellationToken,
-}
-
-/// What a release declares to the controllers. Where two releases declare the same, a swap concerns no controller.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declaration {
-    /// The schemes of its provider IDs.
-    pub schemes: Vec<String>,
-    /// The keys of the Node labels that it reads.
-    pub node_labels: Vec<String>,
-    /// The largest number of Nodes in one lookup. `None` where it looks up no instances.
-    pub largest_lookup_batch: Option<usize>,
-    /// What it requires of calls about Services. `None` where it has no load balancers.
-    pub service_requirements: Option<ServiceRequirements>,
-    /// The largest number of route changes in one call. `None` where it has no routes.
-    pub largest_route_batch: Option<usize>,
 }
 
 /// Outcomes of the items of a call.

@@ -3,7 +3,6 @@
 
 mod announce;
 mod file;
-mod leading;
 mod resources;
 
 use std::collections::BTreeMap;
@@ -22,11 +21,12 @@ use tokio_util::sync::CancellationToken;
 use crate::document::{CloudProvider, DocumentOrigin};
 use crate::error::Error;
 use crate::leader::LeaseEnd;
-use crate::releases::{Comparison, Input, Record, Recorded, ReleaseDeps, Releases, Shown};
+use crate::leading::Leading;
+use crate::recorded::Recorded;
+use crate::releases::{Comparison, Input, Record, ReleaseDeps, Releases, Shown};
 use crate::working::{WorkDeps, Working};
 pub(crate) use announce::Announcer;
 pub(crate) use file::FollowedFile;
-pub(crate) use leading::Leading;
 pub(crate) use resources::{FollowedResources, ORDER, api_resource, read_order};
 
 /// How long the process waits for writes that began before the stop. A Pod's grace period is 30 s.
@@ -96,7 +96,7 @@ impl Providers {
 
     /// Whether the documents are known without the cluster.
     pub(crate) fn is_file(&self) -> bool {
-        matches!(self.documents, Documents::File(_))
+        self.documents.is_file()
     }
 
     /// Follows the gates of the providers that serve calls.
@@ -248,6 +248,11 @@ async fn show_gate(
 }
 
 impl Documents {
+    /// Whether they are known without the cluster.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+
     /// Waits for a change.
     async fn next(&mut self) -> DocumentChange {
         match self {

@@ -30,13 +30,14 @@ use tokio::task::JoinSet;
 
 use crate::document::{CloudProvider, DocumentOrigin};
 use crate::error::Error;
-use crate::providers::Leading;
+use crate::leading::Leading;
+use crate::recorded::Recorded;
 use crate::working::Working;
 pub(crate) use compare::Comparison;
 use job::{Done, Made, Prepared, sleep_until};
 use prepare::Ready;
 pub(crate) use prepare::ReleaseDeps;
-pub(crate) use record::{Record, Recorded, revision};
+pub(crate) use record::{Record, of_resource};
 pub(crate) use shown::Shown;
 
 /// How often the leader looks how releases do.
@@ -44,8 +45,7 @@ const MEASURE_PERIOD: Duration = Duration::from_secs(1);
 
 /// What happens outside.
 pub(crate) enum Input {
-    /// The document is so.
-    /// Without a generation, it counts as changed where it differs from the one before.
+    /// The document is so. Without a generation, it counts as changed where it differs from the one before.
     Document { generation: Option<u64>, document: Arc<CloudProvider> },
     /// The shared record was read.
     Recorded(Box<Recorded>),
@@ -273,7 +273,6 @@ impl Releases {
         if let Some(recorded) = recorded {
             self.recorded = recorded;
         }
-        // The process has nothing to run, and its user waits for an answer.
         if let Some(refusal) = refusal
             && self.record.is_own()
             && self.recorded.status.active.is_none()

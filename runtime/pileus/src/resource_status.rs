@@ -2,29 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use kube::core::DynamicObject;
 use pileus_host::swap::{Condition, ConditionKind, Status};
 use pileus_loader::Digest;
 use serde_json::{Map, Value, json};
 
-use crate::releases::{Recorded, revision};
+use crate::recorded::Recorded;
 
-/// The record in a resource. What a status can't be, as after an edit by hand, counts as missing: then the leader begins with
-/// what the spec says.
-pub(crate) fn read(resource: &DynamicObject) -> Recorded {
-    let revision = revision(resource);
-    let status = resource.data.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
-    let name = &resource.metadata.name;
-    match parse(status) {
-        Ok(recorded) => Recorded { revision, ..recorded },
-        Err(error) => {
-            tracing::warn!(provider = ?name, %error, "the status of the resource can't be read; it counts as empty");
-            Recorded { revision, ..Recorded::default() }
-        }
-    }
-}
-
-fn parse(mut status: Map<String, Value>) -> Result<Recorded, serde_json::Error> {
+/// Reads the record in a status.
+///
+/// # Errors
+/// Where the status isn't one, as after an edit by hand.
+pub(crate) fn read(mut status: Map<String, Value>) -> Result<Recorded, serde_json::Error> {
     let settings = status.remove("settings").unwrap_or_else(|| json!([]));
     let settings: Vec<Kept> = serde_json::from_value(settings)?;
     let settings = settings.into_iter().map(|Kept { digest, spec }| (digest, spec)).collect();
@@ -185,6 +173,6 @@ mod tests {
         assert_eq!(written["active"]["version"], "1.2.3");
         assert_eq!(written["conditions"][4]["type"], "Ready");
         assert_eq!(written["conditions"][4]["status"], "True");
-        assert_eq!(parse(written.as_object().unwrap().clone()).unwrap(), recorded);
+        assert_eq!(read(written.as_object().unwrap().clone()).unwrap(), recorded);
     }
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
+use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
-use pileus_controllers::{Health, VERSION_PERIOD, events::Events};
-use pileus_gate::Grant;
+use pileus_controllers::{Health, VERSION_PERIOD, route};
+use pileus_gate::{Fence, Grant};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -15,10 +17,9 @@ use crate::cluster::{ClusterConfig, Environment};
 use crate::document::{CloudProvider, ClusterOrigin};
 use crate::error::Error;
 use crate::leader::{Election, LeaseEnd};
+use crate::leading::Leading;
 use crate::metrics::Metrics;
-use crate::providers::{
-    Announcer, Documents, FollowedFile, FollowedResources, Leading, ProviderDeps, Providers,
-};
+use crate::providers::{Announcer, Documents, FollowedFile, FollowedResources, ProviderDeps, Providers};
 use crate::random::{jitter, random};
 use crate::releases::{Comparison, ReleaseDeps};
 use crate::secrets::Secrets;
@@ -44,13 +45,12 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     if let Some(document) = file.as_ref().and_then(FollowedFile::document) {
         log_overruled(document, &Environment::read(|name| std::env::var(name).ok()));
     }
-    let own_cluster = arguments.cluster();
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let health = Health::default();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let election = Election::new(arguments.leader_election, &host, random(), &mut registry)?;
-    let cluster = cluster::config(arguments.kubeconfig, election.identity()).await?;
+    let election = Election::new(arguments.leader_election.clone(), &host, random(), &mut registry)?;
+    let cluster = cluster::config(arguments.kubeconfig.clone(), election.identity()).await?;
     let gates = watch::Sender::default();
     let shown = admin::Sources {
         health: health.clone(),
@@ -60,22 +60,73 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     };
     admin::start(&arguments.admin_server, shown)?;
 
-    let fence = election.fence();
-    let client = cluster.client(fence.clone())?;
+    let client = cluster.client(election.fence())?;
     secrets.connect(client.clone(), &cluster.config.default_namespace);
-    let api_server = cluster::addresses(&cluster);
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health, VERSION_PERIOD);
     let (leads, leading) = watch::channel(None);
     let (events, event_task) = Events::start(client.clone(), "pileus", &host, metrics.controllers.clone());
-    let may_be_several = file.is_none();
-    let documents = if let Some(file) = file {
-        Documents::File(Box::new(file))
-    } else {
-        let origin = ClusterOrigin::new(secrets, arguments.provider_files.as_deref())?;
-        let check =
-            health.check("provider-watch", "the API server has not sent the list of CloudProviders yet");
-        Documents::Resources(Box::new(FollowedResources::new(client.clone(), origin, check)))
-    };
+    let documents = documents(file, &arguments, secrets, &client, &health)?;
+    let announcer = Announcer { events, leading: leading.clone() };
+    let process = Process { client, nodes: nodes.clone(), metrics, health, host, announcer };
+    let may_be_several = !documents.is_file();
+    let deps = provider_deps(arguments, route, process, &cluster, (election.fence(), may_be_several))?;
+    let providers = Providers::new(deps, documents, gates);
+    let run = lead_and_work(providers, (leads, leading), election, cluster, &stop);
+    tokio::select! {
+        worked = run => worked?,
+        // A replica that stands by watches, too: when it is elected, it knows all Nodes.
+        () = nodes.watch(CancellationToken::new()) => {}
+    }
+    if tokio::time::timeout(EVENTS_DRAIN, event_task).await.is_err() {
+        tracing::warn!("stopped before all events were sent");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// What exists once in a process.
+struct Process {
+    client: Client,
+    nodes: Nodes,
+    metrics: Metrics,
+    health: Health,
+    /// The name of this machine or Pod.
+    host: String,
+    announcer: Announcer,
+}
+
+/// The operator's file, or else the resources of the cluster.
+///
+/// # Errors
+/// [`Error::Flag`] for the folder that the resources may name files in.
+fn documents(
+    file: Option<FollowedFile>,
+    arguments: &cli::Run,
+    secrets: Secrets,
+    client: &Client,
+    health: &Health,
+) -> Result<Documents, Error> {
+    if let Some(file) = file {
+        return Ok(Documents::File(Box::new(file)));
+    }
+    let origin = ClusterOrigin::new(secrets, arguments.provider_files.as_deref())?;
+    let check = health.check("provider-watch", "the API server has not sent the list of CloudProviders yet");
+    Ok(Documents::Resources(Box::new(FollowedResources::new(client.clone(), origin, check))))
+}
+
+/// What all providers share.
+///
+/// # Errors
+/// [`Error::Engine`].
+fn provider_deps(
+    arguments: cli::Run,
+    route: Option<route::Settings>,
+    process: Process,
+    cluster: &ClusterConfig,
+    (fence, may_be_several): (Fence, bool),
+) -> Result<ProviderDeps, Error> {
+    let Process { client, nodes, metrics, health, host, announcer } = process;
+    let (own_cluster, api_server) = (arguments.cluster(), cluster::addresses(cluster));
     let comparison = Comparison {
         client: client.clone(),
         server: cluster.config.cluster_url.clone(),
@@ -84,8 +135,8 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     };
     let work = WorkDeps {
         client,
-        nodes: nodes.clone(),
         claims: ClaimTable::new(nodes.clone()),
+        nodes,
         may_be_several,
         api_server: api_server.clone(),
         metrics: metrics.controllers.clone(),
@@ -104,25 +155,8 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
         denied_addresses: api_server,
         fence,
     };
-    let deps = ProviderDeps {
-        releases: Arc::new(releases),
-        work: Arc::new(work),
-        comparison,
-        health,
-        announcer: Announcer { events, leading: leading.clone() },
-    };
-    let providers = Providers::new(deps, documents, gates);
-    let run = lead_and_work(providers, (leads, leading), election, cluster, &stop);
-    tokio::select! {
-        worked = run => worked?,
-        // A replica that stands by watches, too: when it is elected, it knows all Nodes.
-        () = nodes.watch(CancellationToken::new()) => {}
-    }
-    if tokio::time::timeout(EVENTS_DRAIN, event_task).await.is_err() {
-        tracing::warn!("stopped before all events were sent");
-    }
-    tracing::info!("stopped");
-    Ok(())
+    let (releases, work) = (Arc::new(releases), Arc::new(work));
+    Ok(ProviderDeps { releases, work, comparison, health, announcer })
 }
 
 /// Logs the proxy variables that name another way to the cloud than the document, which alone decides.

@@ -99,7 +99,7 @@ impl Warning {
 /// The provider of this name, or the only one.
 ///
 /// # Errors
-/// [`Error::NoSuchProvider`] where there is none, or none is named among several.
+/// [`Error::NoSuchProvider`] where it doesn't exist, or several exist and the command names no provider.
 pub(crate) fn choose<'a>(
     providers: &'a [DynamicObject],
     name: Option<&str>,

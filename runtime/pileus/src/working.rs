@@ -26,7 +26,7 @@ use crate::cli;
 use crate::credentials::CredentialConditions;
 use crate::document::CloudProvider;
 use crate::error::Error;
-use crate::providers::Leading;
+use crate::leading::Leading;
 pub(crate) use claim_table::ClaimTable;
 use claim_table::Refusals;
 use controllers::{Controllers, EventTasks, Parts, Settings};

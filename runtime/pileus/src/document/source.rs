@@ -84,7 +84,7 @@ impl VersionRange {
     /// Finds the highest version in this range that a repository has.
     ///
     /// # Errors
-    /// [`Error::Source`] if there is none, or the registry doesn't say.
+    /// [`Error::Source`] if no tag is such a version, or the registry doesn't say.
     pub(crate) async fn newest(&self, loader: &Loader, repository: &Repository) -> Result<Reference, Error> {
         let tags = loader.tags(repository).await?;
         let missing = || pileus_loader::Error::NotFound {

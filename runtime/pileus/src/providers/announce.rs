@@ -5,8 +5,8 @@ use pileus_controllers::events::{Events, Reason};
 use pileus_host::swap::{ConditionKind, Phase, Release, Status, Version};
 use tokio::sync::watch;
 
-use super::Leading;
 use crate::error::Error;
+use crate::leading::Leading;
 use crate::releases::Shown;
 
 /// How many differences of a dry run an event shows.

@@ -16,8 +16,7 @@ use pileus_host::swap::{Order, OrderKind};
 
 use super::{DocumentChange, PresentDocument};
 use crate::document::{CloudProvider, ClusterOrigin, DocumentOrigin};
-use crate::releases::Record;
-use crate::resource_status;
+use crate::releases::{Record, of_resource};
 
 /// The annotation with the operator's last order, as in `7 rollback`.
 pub(crate) const ORDER: &str = "pileus.dev/order";
@@ -131,7 +130,7 @@ impl FollowedResources {
                 .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             document: document.ok(),
             generation: resource.metadata.generation.and_then(|generation| u64::try_from(generation).ok()),
-            recorded: Some(resource_status::read(resource)),
+            recorded: Some(of_resource(resource)),
             order,
         })));
     }

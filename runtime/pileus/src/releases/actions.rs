@@ -6,11 +6,12 @@ use pileus_host::Component;
 use pileus_host::swap::{Action, Ended, Event, Failure, Follow, Release, Stage, Status};
 use pileus_loader::Verified;
 
+use super::Releases;
 use super::job::{Done, Made};
 use super::prepare::{self, failure};
-use super::{Recorded, Releases};
 use crate::document::CloudProvider;
 use crate::error::Error;
+use crate::recorded::Recorded;
 use crate::working::Conditions;
 
 impl Releases {

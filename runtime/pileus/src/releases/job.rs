@@ -8,9 +8,9 @@ use pileus_host::swap::{Event, Release};
 use pileus_host::{Component, Guest};
 use pileus_loader::Verified;
 
-use super::Recorded;
 use super::prepare::Ready;
 use crate::error::Error;
+use crate::recorded::Recorded;
 
 /// What the stages of a release have made so far.
 #[derive(Default)]

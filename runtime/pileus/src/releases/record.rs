@@ -1,35 +1,17 @@
 //! Where the shared status of a provider's releases is kept, with the settings that its releases run under: the status of the
 //! resource, a file in the store, or the memory of this process. Each write names the revision that it replaces.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt as _};
-use pileus_host::swap::Status;
-use pileus_loader::Digest;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::document::API_VERSION;
+use crate::recorded::Recorded;
 use crate::resource_status;
-
-/// What is kept: the status, and the settings of the releases that it names.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Recorded {
-    /// Grows with each write.
-    pub(crate) revision: u64,
-    pub(crate) status: Status,
-    /// The identity of the document for which it was written.
-    pub(crate) document: Option<Digest>,
-    /// The versions that components name, by digest.
-    pub(crate) versions: BTreeMap<Digest, String>,
-    /// By digest, the specs of documents without what says which component.
-    pub(crate) settings: BTreeMap<Digest, Value>,
-}
 
 /// The place of a record.
 #[derive(Clone)]
@@ -50,18 +32,6 @@ pub(crate) struct RecordError(String);
 /// The field manager of the status.
 const MANAGER: &str = "pileus";
 
-impl Recorded {
-    /// Without the settings and versions of releases that the status doesn't name.
-    fn pruned(mut self) -> Self {
-        let held: Vec<_> = self.status.releases().collect();
-        self.settings.retain(|digest, _| held.iter().any(|release| release.settings == *digest));
-        let rejected = self.status.rejected.iter().map(|version| version.release);
-        let named: Vec<_> = held.into_iter().chain(rejected).collect();
-        self.versions.retain(|digest, _| named.iter().any(|release| release.component == *digest));
-        self
-    }
-}
-
 impl Record {
     /// Whether only this process decides about it.
     pub(crate) fn is_own(&self) -> bool {
@@ -76,7 +46,7 @@ impl Record {
             Self::Resource { api, name } => {
                 let failed = |error: &kube::Error| RecordError(pileus_controllers::describe(error));
                 let resource = api.get(name).await.map_err(|error| failed(&error))?;
-                Ok(resource_status::read(&resource))
+                Ok(of_resource(&resource))
             }
         }
     }
@@ -108,14 +78,26 @@ impl Record {
                 }));
                 let written = api.patch_status(name, &PatchParams::apply(MANAGER).force(), &patch).await;
                 let written = written.map_err(|error| RecordError(pileus_controllers::describe(&error)))?;
-                Ok(resource_status::read(&written))
+                Ok(of_resource(&written))
             }
         }
     }
 }
 
+/// The record in a resource. A status that can't be one, as after an edit by hand, counts as missing: then the leader begins
+/// with what the spec says.
+pub(crate) fn of_resource(resource: &DynamicObject) -> Recorded {
+    let revision = revision(resource);
+    let status = resource.data.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    let recorded = resource_status::read(status).inspect_err(|error| {
+        let name = resource.name_any();
+        tracing::warn!(provider = %name, %error, "the status of the resource can't be read; it counts as empty");
+    });
+    Recorded { revision, ..recorded.unwrap_or_default() }
+}
+
 /// The version of a resource, which grows with each write.
-pub(crate) fn revision(resource: &DynamicObject) -> u64 {
+fn revision(resource: &DynamicObject) -> u64 {
     resource.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
@@ -144,6 +126,9 @@ fn write_file(path: &Path, recorded: &Recorded) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use pileus_host::swap::Status;
+    use pileus_loader::Digest;
+
     use super::*;
 
     fn recorded(revision: u64) -> Recorded {

@@ -8,7 +8,7 @@ use crate::node::is_uninitialised;
 use crate::world::{Run, World, document};
 
 /// A document for the provider that breaks one promise. A swap has no canary, and its release proves itself at once.
-fn unruly(world: &World, breaks: &str, spec: Value) -> Value {
+fn unruly(world: &World, breaks: &str, spec: &Value) -> Value {
     let endpoint = format!("http://127.0.0.1:{}", world.cloud.port);
     let grant =
         json!({"host": "127.0.0.1", "port": world.cloud.port, "tls": false, "addresses": ["127.0.0.1"]});
@@ -25,7 +25,7 @@ async fn settled(world: &World) -> Run {
         world.cloud.create(json!({"name": name})).await;
     }
     world.register([node("a"), node("b")]).await;
-    let run = world.start_with(&unruly(world, "nothing", json!({}))).await;
+    let run = world.start_with(&unruly(world, "nothing", &json!({}))).await;
     run.ready().await;
     for name in ["a", "b"] {
         await_node(&world.client, name, |node| !is_uninitialised(node), SOON).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_changed_document_takes_effect_and_nothing_is_written() {
     let world = World::new().await;
     let run = settled(&world).await;
     let (nodes, writes) = (world.nodes().await, world.cloud.writes().await);
-    world.replace_document(&unruly(&world, "nothing", json!({"deadlines": {"lookup": {"soft": "9s"}}})));
+    world.replace_document(&unruly(&world, "nothing", &json!({"deadlines": {"lookup": {"soft": "9s"}}})));
     run.logged(&["release serves calls", "provider=unruly", r#"controllers="go on""#]).await;
     assert!(run.is_well().await);
     assert_eq!(world.cloud.writes().await, writes);
@@ -54,10 +54,10 @@ async fn a_changed_document_takes_effect_and_nothing_is_written() {
 async fn a_release_that_answers_otherwise_is_held_until_the_document_changes() {
     let world = World::new().await;
     let run = settled(&world).await;
-    world.replace_document(&unruly(&world, "forgets-by-id", json!({})));
+    world.replace_document(&unruly(&world, "forgets-by-id", &json!({})));
     run.logged(&["is held: in the dry run it answered 2 lookups differently and wanted 0 writes"]).await;
     run.shows(200, "[+]provider-unruly ok: ", "is held").await;
-    world.replace_document(&unruly(&world, "nothing", json!({})));
+    world.replace_document(&unruly(&world, "nothing", &json!({})));
     run.shows(200, "[+]provider-unruly ok", "").await;
     assert!(run.stop().await.success());
 }
@@ -66,9 +66,9 @@ async fn a_release_that_answers_otherwise_is_held_until_the_document_changes() {
 async fn a_document_that_is_invalid_leaves_the_former_one_in_use() {
     let world = World::new().await;
     let run = settled(&world).await;
-    world.replace_document(&unruly(&world, "nothing", json!({"deadline": {}})));
+    world.replace_document(&unruly(&world, "nothing", &json!({"deadline": {}})));
     run.logged(&["the document has changed and is invalid; the former one stays in use"]).await;
-    world.replace_document(&unruly(&world, "everything", json!({})));
+    world.replace_document(&unruly(&world, "everything", &json!({})));
     run.logged(&["does not run until the spec changes", "unknown variant"]).await;
     assert!(run.is_well().await);
     assert!(run.stop().await.success());

@@ -149,7 +149,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::releases::Recorded;
+    use crate::recorded::Recorded;
     use crate::resource_status::write;
 
     /// A status in which nothing is missing.
