@@ -49,7 +49,7 @@ struct State {
     objects: BTreeMap<Key, Value>,
     /// The watch events, by resourceVersion and resource.
     history: Vec<(u64, &'static str, String)>,
-    /// The writes to objects, as `PATCH name` or `PATCH name/status`.
+    /// The writes to objects, as `PATCH name`, `PATCH name/status` or `DELETE name`.
     writes: Vec<String>,
     /// The lists, by resource.
     lists: Vec<&'static str>,
@@ -287,6 +287,16 @@ impl ApiServer {
             return failure(503, &json!({}));
         }
         let Some(mut object) = self.find(resource, &name) else { return failure(404, &json!({})) };
+        if *method == Method::DELETE {
+            self.state().writes.push(format!("DELETE {name}"));
+            for precondition in ["uid", "resourceVersion"] {
+                let expected = &body["preconditions"][precondition];
+                if !expected.is_null() && *expected != object["metadata"][precondition] {
+                    return failure(409, &json!({}));
+                }
+            }
+            object = self.remove(resource, object);
+        }
         if *method == Method::PATCH {
             let suffix = if target == PatchTarget::Status { "/status" } else { "" };
             self.state().writes.push(format!("PATCH {name}{suffix}"));
