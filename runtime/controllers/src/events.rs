@@ -179,13 +179,14 @@ impl Events {
         self.record(object, reason, note);
     }
 
-    /// Records an event about a provider, by the name of its document. The object has no namespace, so the event is in the
-    /// namespace `default`.
-    pub fn record_for_provider(&self, name: &str, reason: Reason, note: String) {
+    /// Records an event about a provider, by the name of its document and, for a resource, its UID, without which
+    /// `kubectl describe` doesn't show the event. The object has no namespace, so the event is in the namespace `default`.
+    pub fn record_for_provider(&self, name: &str, uid: Option<String>, reason: Reason, note: String) {
         let object = ObjectReference {
             api_version: Some("pileus.dev/v1alpha1".to_owned()),
             kind: Some("CloudProvider".to_owned()),
             name: Some(name.to_owned()),
+            uid,
             ..ObjectReference::default()
         };
         self.record(object, reason, note);

@@ -4,6 +4,7 @@
 //! knows what to do.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 
 use pileus_loader::{Digest, Verified};
 use wasmtime::component::InstancePre;
@@ -74,6 +75,8 @@ pub struct Component {
     pub(crate) routes: Option<routes::GuestIndices>,
     /// What the code cache had of it.
     pub(crate) cache_result: CacheResult,
+    /// Whether a metric has counted that.
+    pub(crate) is_counted: AtomicBool,
     /// The digest of its bytes.
     pub digest: Digest,
     /// Its size in bytes.
@@ -140,6 +143,7 @@ impl Component {
             load_balancers,
             routes,
             cache_result,
+            is_counted: AtomicBool::new(false),
             digest,
             size,
             contract,

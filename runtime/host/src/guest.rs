@@ -24,7 +24,7 @@ use crate::egress::Denials;
 use crate::evidence;
 use crate::fault::Fault;
 use crate::limits::Limits;
-use crate::metrics::Metrics;
+use crate::metrics::{InfoLabels, Metrics};
 use repeat::Outcomes;
 
 /// The items of a list, of which nothing is known before.
@@ -59,7 +59,7 @@ impl Guest {
         metrics: &Metrics,
     ) -> Self {
         let component = component.into();
-        metrics.record_loaded(name, &description.version, &component);
+        metrics.record_code(name, &component);
         let limits = Limits::default();
         Self {
             component,
@@ -104,6 +104,22 @@ impl Guest {
             routes: largest_route_batch.map(|_| Arc::clone(&guest) as Arc<dyn Routes>),
             largest_route_batch: largest_route_batch.unwrap_or(1),
         }
+    }
+
+    /// Its name, version and component, as its metric shows them.
+    pub(crate) fn info(&self) -> InfoLabels {
+        let Self { component, name, description, .. } = self;
+        InfoLabels {
+            provider: name.to_string(),
+            version: description.version.clone(),
+            digest: component.digest.short(),
+            contract: component.contract.clone(),
+        }
+    }
+
+    /// The metrics that count its calls.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// What it declares to the controllers.

@@ -1,5 +1,6 @@
 //! The host's metrics of calls. Labels have few values: providers, functions, results.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -52,11 +53,11 @@ struct CompiledCodeLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InfoLabels {
-    provider: String,
-    version: String,
-    digest: String,
-    contract: String,
+pub(crate) struct InfoLabels {
+    pub(crate) provider: String,
+    pub(crate) version: String,
+    pub(crate) digest: String,
+    pub(crate) contract: String,
 }
 
 impl Metrics {
@@ -100,13 +101,15 @@ impl Metrics {
         prefix.register("doubted", help, metrics.doubted.clone());
         let help = "Loads of components with a cache of compiled code, by result: hit, miss or invalid";
         prefix.register("compiled_code", help, metrics.compiled_code.clone());
-        prefix.register("info", "Loaded provider versions", metrics.info.clone());
+        prefix.register("info", "Provider versions that serve calls", metrics.info.clone());
         metrics
     }
 
-    /// Records a provider version that was loaded.
-    pub(crate) fn record_loaded(&self, provider: &str, version: &str, component: &Component) {
-        let (provider, version) = (provider.to_owned(), version.to_owned());
+    /// Counts what the code cache had of a component, once for all releases that have it.
+    pub(crate) fn record_code(&self, provider: &str, component: &Component) {
+        if component.is_counted.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let result = match component.cache_result {
             CacheResult::Hit => Some("hit"),
             CacheResult::Miss => Some("miss"),
@@ -115,11 +118,19 @@ impl Metrics {
         };
         if let Some(result) = result {
             self.compiled_code
-                .get_or_create(&CompiledCodeLabels { provider: provider.clone(), result })
+                .get_or_create(&CompiledCodeLabels { provider: provider.to_owned(), result })
                 .inc();
         }
-        let (digest, contract) = (component.digest.short(), component.contract.clone());
-        self.info.get_or_create(&InfoLabels { provider, version, digest, contract }).set(1);
+    }
+
+    /// Shows which component serves the calls of a provider, in place of another.
+    pub(crate) fn show_served(&self, before: Option<&InfoLabels>, now: Option<&InfoLabels>) {
+        if let Some(before) = before {
+            self.info.remove(before);
+        }
+        if let Some(now) = now {
+            self.info.get_or_create(now).set(1);
+        }
     }
 
     /// Counts a call as in flight until the returned guard is dropped.

@@ -84,12 +84,20 @@ impl Serving {
         Some(self.loaded(release)?.guest.declaration())
     }
 
-    /// Lets new calls follow these roles. Where they change, all releases are measured from now on.
+    /// Lets new calls follow these roles, and shows which release serves them in the metrics. Where they change, all releases are measured from now on.
     pub fn assign(&self, roles: Roles) {
         self.change(|releases| {
             let of = |roles: Roles| (roles.serving, roles.canary);
             if of(releases.roles) != of(roles) {
                 releases.loaded.values().for_each(|loaded| loaded.tally.reset());
+            }
+            let info = |release: Option<Release>| {
+                release.and_then(|release| releases.loaded.get(&release)).map(|loaded| &loaded.guest)
+            };
+            let (before, now) = (info(releases.roles.serving), info(roles.serving));
+            if let Some(guest) = now.or(before).filter(|_| releases.roles.serving != roles.serving) {
+                let (before, now) = (before.map(Guest::info), now.map(Guest::info));
+                guest.metrics().show_served(before.as_ref(), now.as_ref());
             }
             releases.roles = roles;
         });

@@ -90,7 +90,7 @@ pub(crate) async fn record_events(gates: &watch::Receiver<Gate>, provider: &str,
     let mut reported = BTreeMap::new();
     loop {
         for CredentialEvent { reason, note } in changes(&mut reported, &gates.borrow().credentials()) {
-            events.record_for_provider(provider, reason, note);
+            events.record_for_provider(provider, None, reason, note);
         }
         tokio::time::sleep(PERIOD).await;
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pileus_controllers::Health;
+use pileus_controllers::{Health, HealthCheck};
 use pileus_gate::Gate;
 use pileus_host::swap::Order;
 use tokio::sync::{mpsc, watch};
@@ -55,11 +55,15 @@ pub(crate) enum DocumentChange {
     Present(Box<PresentDocument>),
     /// The provider of this name has no document any more.
     Gone(String),
+    /// All documents that exist have been reported. Comes once.
+    Listed,
 }
 
 /// A document with what belongs to it.
 pub(crate) struct PresentDocument {
     pub(crate) name: String,
+    /// Of the resource.
+    pub(crate) uid: Option<String>,
     /// When the document was made. Of two that claim the same, the older one stands.
     pub(crate) created_at: Timestamp,
     /// `None` where it can't be used; the former one stays.
@@ -81,6 +85,8 @@ pub(crate) struct Providers {
     units: BTreeMap<String, Unit>,
     tasks: JoinSet<Result<(), Error>>,
     gates: watch::Sender<Gates>,
+    /// Fails until each provider that has a document has a check of its own.
+    starting: Option<HealthCheck>,
 }
 
 /// One provider.
@@ -90,8 +96,15 @@ struct Unit {
 
 impl Providers {
     /// No provider yet.
-    pub(crate) fn new(deps: ProviderDeps, documents: Documents, gates: watch::Sender<Gates>) -> Self {
-        Self { deps: Arc::new(deps), documents, units: BTreeMap::new(), tasks: JoinSet::new(), gates }
+    pub(crate) fn new(
+        deps: ProviderDeps,
+        documents: Documents,
+        gates: watch::Sender<Gates>,
+        starting: HealthCheck,
+    ) -> Self {
+        let (deps, units, tasks, starting) =
+            (Arc::new(deps), BTreeMap::new(), JoinSet::new(), Some(starting));
+        Self { deps, documents, units, tasks, gates, starting }
     }
 
     /// Whether the documents are known without the cluster.
@@ -141,11 +154,12 @@ impl Providers {
                 self.units.remove(&name);
                 return;
             }
+            DocumentChange::Listed => return self.starting = None,
         };
-        let PresentDocument { name, created_at, document, generation, recorded, order } = present;
+        let PresentDocument { name, uid, created_at, document, generation, recorded, order } = present;
         if !self.units.contains_key(&name) {
             let Some(record) = self.record(&name, document.as_ref()) else { return };
-            let unit = self.start(&name, created_at, record);
+            let unit = self.start(&name, (uid, created_at), record);
             unit.lead(leading);
             self.units.insert(name.clone(), unit);
         }
@@ -174,7 +188,7 @@ impl Providers {
         document.map(|_| store.map_or(Record::Memory, of_file))
     }
 
-    fn start(&mut self, name: &str, created_at: Timestamp, record: Record) -> Unit {
+    fn start(&mut self, name: &str, (uid, created_at): (Option<String>, Timestamp), record: Record) -> Unit {
         let ProviderDeps { releases, work, comparison, health, announcer } = &*self.deps;
         let working = Working::new(Arc::clone(work), name, created_at, health);
         let origin = self.documents.origin();
@@ -182,7 +196,7 @@ impl Providers {
         let (inputs, receiver) = mpsc::unbounded_channel();
         let shown = releases.shown();
         let check = health.part().check(format!("provider-{name}"), "it is being loaded");
-        self.tasks.spawn(announcer.clone().follow(name.to_owned(), shown.clone(), check));
+        self.tasks.spawn(announcer.clone().follow((name.to_owned(), uid), shown.clone(), check));
         self.tasks.spawn(show_gate(name.to_owned(), shown.clone(), self.gates.clone()));
         self.tasks.spawn(Box::pin(releases.run(receiver)));
         Unit { inputs }

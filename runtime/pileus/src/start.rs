@@ -48,6 +48,8 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let health = Health::default();
+    // Before the admin server listens: a process whose parts have no checks yet isn't ready.
+    let starting = health.part().check("providers", "the documents of the providers are not known yet");
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let election = Election::new(arguments.leader_election.clone(), &host, random(), &mut registry)?;
     let cluster = cluster::config(arguments.kubeconfig.clone(), election.identity()).await?;
@@ -70,7 +72,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let process = Process { client, nodes: nodes.clone(), metrics, health, host, announcer };
     let may_be_several = !documents.is_file();
     let deps = provider_deps(arguments, route, process, &cluster, (election.fence(), may_be_several))?;
-    let providers = Providers::new(deps, documents, gates);
+    let providers = Providers::new(deps, documents, gates, starting);
     let run = lead_and_work(providers, (leads, leading), election, cluster, &stop);
     tokio::select! {
         worked = run => worked?,

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use pileus_cloud::{Answer, Cluster, ErrorKind, Instances as _, LoadBalancers as _, Purpose};
 use pileus_host::swap::{CanaryShare, Release, Roles};
-use pileus_host::{Engine, Limits, Serving};
-use pileus_loader::Digest;
+use pileus_host::{Component, Engine, Guest, Limits, Metrics, Serving};
+use pileus_loader::{Digest, Verified};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
-use crate::fixture::{engine, gate, hostile_guest, metrics, nodes};
+use crate::fixture::{engine, gate, guest, hostile_guest, metrics, nodes};
 
 fn release(name: &str) -> Release {
     Release { component: Digest::of(name.as_bytes()), settings: Digest::of(b"") }
@@ -113,4 +115,31 @@ async fn changes_wait_for_the_release_that_the_status_calls_active() {
     let refused = serving.list_owned(&cluster).await.unwrap_err();
     assert!(refused.message.contains("the active release isn't ready on this replica yet"), "{refused}");
     assert!(serving.lookup(Purpose::Refresh, &nodes("a", 1)).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_metric_shows_only_the_release_that_serves_calls() {
+    let (engine, serving, mut registry) = (engine(), Serving::new("test"), Registry::default());
+    let metrics = Metrics::register(&mut registry);
+    let shown = || {
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        text.lines().filter(|line| line.starts_with("pileus_provider_info{")).count()
+    };
+    let add = async |mark: u8| {
+        let mut bytes = guest("hostile_provider");
+        // A custom section with this name.
+        bytes.extend([0, 2, 1, mark]);
+        let component = Component::load(&engine, Verified::from_operator(bytes, "test")).await.unwrap();
+        let description = component.describe(&Limits::default(), &metrics).await.unwrap();
+        let release = release(&mark.to_string());
+        serving.add(release, Guest::new(component, "test", description, "{}", gate(Vec::new()), &metrics));
+        release
+    };
+    let (old, new) = (add(b'1').await, add(b'2').await);
+    assert_eq!(shown(), 0);
+    for release in [old, new, old] {
+        serving.assign(roles(release, None));
+        assert_eq!(shown(), 1);
+    }
 }

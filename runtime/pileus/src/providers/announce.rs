@@ -27,10 +27,10 @@ struct Announcement {
 }
 
 impl Announcer {
-    /// Announces what happens to one provider until it ends. `check` shows whether it serves calls.
+    /// Announces what happens to one provider until it ends, by its name and the UID of its resource. `check` shows whether it serves calls.
     pub(super) async fn follow(
         self,
-        name: String,
+        (name, uid): (String, Option<String>),
         mut shown: watch::Receiver<Shown>,
         check: HealthCheck,
     ) -> Result<(), Error> {
@@ -46,7 +46,7 @@ impl Announcer {
                 tracing::info!(provider = %name, "{note}");
                 // A replica that stands by writes nothing to the cluster.
                 if self.leading.borrow().is_some() {
-                    self.events.record_for_provider(&name, reason, note);
+                    self.events.record_for_provider(&name, uid.clone(), reason, note);
                 }
             }
             before = status;

@@ -21,6 +21,8 @@ pub(crate) struct FollowedFile {
     text: String,
     /// What is not reported yet.
     unread: Option<CloudProvider>,
+    /// Whether it was said that there is nothing else.
+    is_listed: bool,
     name: String,
 }
 
@@ -33,7 +35,7 @@ impl FollowedFile {
         let document = CloudProvider::read(&path, &secrets)?;
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let name = document.name.clone();
-        Ok(Self { path, secrets, text, unread: Some(document), name })
+        Ok(Self { path, secrets, text, unread: Some(document), is_listed: false, name })
     }
 
     /// The document as it was read first.
@@ -50,10 +52,15 @@ impl FollowedFile {
     pub(super) async fn next(&mut self) -> DocumentChange {
         let document = match self.unread.take() {
             Some(document) => document,
+            None if !self.is_listed => {
+                self.is_listed = true;
+                return DocumentChange::Listed;
+            }
             None => self.changed().await,
         };
         DocumentChange::Present(Box::new(PresentDocument {
             name: self.name.clone(),
+            uid: None,
             created_at: Timestamp::UNIX_EPOCH,
             document: Some(document),
             generation: None,

@@ -32,6 +32,8 @@ pub(crate) struct FollowedResources {
     /// Those of the list that is being read.
     listed: Vec<String>,
     unread: VecDeque<DocumentChange>,
+    /// Whether all that exist were reported once.
+    is_listed: bool,
 }
 
 /// The resource as the API server calls it.
@@ -50,8 +52,8 @@ impl FollowedResources {
     pub(crate) fn new(client: Client, origin: ClusterOrigin, check: HealthCheck) -> Self {
         let api = Api::all_with(client, &api_resource());
         let watch = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
-        let (known, listed, unread) = Default::default();
-        Self { api, origin: Arc::new(origin), watch, check, known, listed, unread }
+        let (known, listed, unread, is_listed) = Default::default();
+        Self { api, origin: Arc::new(origin), watch, check, known, listed, unread, is_listed }
     }
 
     /// The place of a provider's status.
@@ -97,6 +99,10 @@ impl FollowedResources {
                 let gone = self.known.iter().filter(|name| !listed.contains(name)).cloned();
                 self.unread.extend(gone.map(DocumentChange::Gone));
                 self.known = listed;
+                if !self.is_listed {
+                    self.is_listed = true;
+                    self.unread.push_back(DocumentChange::Listed);
+                }
             }
             watcher::Event::Apply(resource) => {
                 self.check.pass();
@@ -123,6 +129,7 @@ impl FollowedResources {
         let order = resource.annotations().get(ORDER).and_then(|text| read_order(text));
         self.unread.push_back(DocumentChange::Present(Box::new(PresentDocument {
             name,
+            uid: resource.uid(),
             created_at: resource
                 .metadata
                 .creation_timestamp

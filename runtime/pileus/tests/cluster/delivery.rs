@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use pileus_dev::artifact;
@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::SOON;
 use crate::node::is_uninitialised;
 use crate::world::{Said, World};
+use crate::{SOON, service};
 
 const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crd.yaml");
 const NAME: &str = "unruly";
@@ -99,13 +99,18 @@ impl Delivery {
 
     /// Applies the resource as `kubectl apply --server-side` does.
     async fn apply(&self, spec: Value) {
+        self.apply_as(NAME, spec).await;
+    }
+
+    /// As [`Delivery::apply`], for a provider of this name.
+    async fn apply_as(&self, name: &str, spec: Value) {
         let document = json!({
-            "apiVersion": "pileus.dev/v1alpha1", "kind": "CloudProvider", "metadata": {"name": NAME}, "spec": spec,
+            "apiVersion": "pileus.dev/v1alpha1", "kind": "CloudProvider", "metadata": {"name": name}, "spec": spec,
         });
         let start = Instant::now();
         // A resource is served some moments after its definition is stored.
         while let Err(error) =
-            self.api().patch(NAME, &PatchParams::apply("test").force(), &Patch::Apply(&document)).await
+            self.api().patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&document)).await
         {
             assert!(start.elapsed() < SOON, "{error}");
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -225,7 +230,13 @@ async fn what_is_not_trusted_or_not_a_provider_never_runs() {
     let status = delivery.until("rejected", is_rejected(unsigned)).await;
     let why = status["rejected"][0]["why"].as_str().unwrap();
     assert!(why.contains("is not trusted"), "{why}");
-    assert!(delivery.world.event(NAME, "ProviderRejected").await.message.unwrap().contains("is not trusted"));
+    let event = delivery.world.event(NAME, "ProviderRejected").await;
+    assert!(event.message.unwrap().contains("is not trusted"));
+    assert_eq!(
+        event.involved_object.uid,
+        delivery.api().get(NAME).await.unwrap().metadata.uid,
+        "as kubectl describe"
+    );
 
     std::fs::write(delivery.folder.path().join("text.wasm"), "no component").unwrap();
     let image = delivery.image("stable");
@@ -293,5 +304,114 @@ async fn a_release_that_does_worse_is_rolled_back_and_one_that_differs_is_held()
     assert!(delivery.world.event(NAME, "ProviderRolledBack").await.message.unwrap().contains("trapped"));
     assert_eq!(delivery.world.nodes().await.len(), 32, "no node is deleted");
     assert!(run.is_well().await);
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn two_providers_serve_their_own_nodes_and_one_that_claims_the_same_is_refused() {
+    let delivery = Delivery::new().await;
+    let digest = delivery.release("only", "stable").await;
+    delivery.apply(delivery.spec("nothing")).await;
+    let run = delivery.world.start_with_resources("store").await;
+    delivery.active(&digest).await;
+    delivery.initialised(&["a", "b"]).await;
+
+    // Another provider with the same scheme, and the same Services and nodes.
+    let component = artifact::component("simulated-provider").unwrap();
+    let image = format!("{}/providers/simulated:1", delivery.registry.host);
+    let said = delivery.pileus(&["push", component.to_str().unwrap(), &image]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let port = delivery.world.cloud.port;
+    let spec = |more: Value| {
+        let mut spec = json!({
+            "source": {"image": image},
+            "trust": {"insecure": true},
+            "configuration": {"endpoint": format!("http://127.0.0.1:{port}")},
+            "grants": [{"host": "127.0.0.1", "port": port, "tls": false, "addresses": ["127.0.0.1"]}],
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    delivery.apply_as("second", spec(json!({}))).await;
+    run.shows(
+        503,
+        "[-]claims:second failed: ",
+        "provider second is refused, because the older provider unruly",
+    )
+    .await;
+    let own = json!({"default": false, "nodeSelector": {"matchLabels": {"cloud": "second"}}});
+    delivery.apply_as("second", spec(own)).await;
+    run.ready().await;
+    delivery.world.cloud.create(json!({"name": "c"})).await;
+    delivery.world.cloud.create(json!({"name": "d"})).await;
+    delivery.world.register([node("c").label("cloud", "second"), node("d")]).await;
+    delivery.initialised(&["c", "d"]).await;
+    let nodes = delivery.world.nodes().await;
+    let scheme = |name: &str| {
+        let node = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name)).unwrap();
+        let id = node.spec.as_ref().unwrap().provider_id.clone().unwrap();
+        id.split_once(':').unwrap().0.to_owned()
+    };
+    assert_eq!(["a", "b", "c", "d"].map(scheme), ["unruly", "unruly", "simulated", "unruly"]);
+
+    // The second one goes, and nothing of the first one changes.
+    delivery.api().delete("second", &DeleteParams::default()).await.unwrap();
+    run.logged(&["the provider has no document any more", "provider=second"]).await;
+    assert!(run.is_well().await);
+    assert_eq!(delivery.world.nodes().await.len(), nodes.len());
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn a_release_that_does_not_fit_or_wants_writes_is_stopped_before_the_switch() {
+    let delivery = Delivery::new().await;
+    let digest = delivery.release("only", "stable").await;
+    delivery.apply(delivery.spec("nothing")).await;
+    let run = delivery.world.start_with_resources("store").await;
+    let active = delivery.active(&digest).await["active"]["release"].clone();
+    delivery.initialised(&["a", "b"]).await;
+    let is_rejected =
+        |status: &Value| status["rejected"].as_array().is_some_and(|rejected| !rejected.is_empty());
+
+    // It asks for a host that the document doesn't grant any more.
+    let mut spec = delivery.spec("nothing");
+    spec["grants"] = json!([]);
+    delivery.apply(spec).await;
+    let status = delivery.until("rejected", is_rejected).await;
+    let why = status["rejected"][0]["why"].as_str().unwrap();
+    assert!(
+        why.contains("it requests http://127.0.0.1:") && why.contains("which spec.grants does not allow"),
+        "{why}"
+    );
+
+    // Another provider, which doesn't know the nodes' provider IDs.
+    let image = format!("{}/providers/other:1", delivery.registry.host);
+    let component = artifact::component("simulated-provider").unwrap();
+    let said = delivery.pileus(&["push", component.to_str().unwrap(), &image]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let mut spec = delivery.spec("nothing");
+    spec["source"]["image"] = json!(image);
+    spec["trust"] = json!({"insecure": true});
+    spec["configuration"].as_object_mut().unwrap().remove("breaks");
+    delivery.apply(spec).await;
+    let fits =
+        |status: &Value| !status["rejected"][0]["why"].as_str().unwrap_or_default().contains("scheme unruly");
+    let status = delivery.until("rejected", |status| is_rejected(status) && !fits(status)).await;
+    assert_eq!(status["active"]["release"], active);
+
+    // It would write what is settled already.
+    delivery.apply(delivery.spec("nothing")).await;
+    service::create(&delivery.world, "web", json!({"ports": [{"port": 80}]})).await;
+    delivery.world.event("web", "EnsuredLoadBalancer").await;
+    let writes = delivery.world.cloud.writes().await;
+    delivery.apply(delivery.spec("always-writes")).await;
+    let status = delivery.until("held", |status| status["candidate"]["phase"]["name"] == "held").await;
+    let differences = &status["candidate"]["differences"];
+    assert_eq!((&differences["lookups"], &differences["writes"]), (&json!(0), &json!(1)), "{differences:#}");
+    assert!(
+        differences["shown"][0].as_str().unwrap().contains("load balancer default/web"),
+        "{differences:#}"
+    );
+    assert_eq!((delivery.world.cloud.writes().await, &status["active"]["release"]), (writes, &active));
     assert!(run.stop().await.success());
 }
