@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use pileus_gate::{Fence, Gate};
 use pileus_host::swap::{Failure, Release};
 use pileus_host::{Component, Description, Engine, Guest, Settings};
-use pileus_loader::{Digest, Loader, Reference, Retry, Store, TrustPolicy, Verified};
+use pileus_loader::{Digest, Distrust, Loader, Reference, Retry, Store, TrustPolicy, Verified};
 
 use crate::access_review::AccessReview;
 use crate::document::{CloudProvider, Image, ImageSource, Source};
@@ -185,6 +185,11 @@ fn incompatible(
 pub(super) fn failure(error: &Error) -> Failure {
     use pileus_host::Error as Host;
     let is_permanent = match error {
+        // Who pushes a tag signs it some moments later.
+        Error::Source(pileus_loader::Error::Untrusted { cause, .. }) => !matches!(
+            **cause,
+            Distrust::Unsigned | Distrust::Rejected { .. } | Distrust::BelowThreshold { .. }
+        ),
         Error::Source(source) => source.retry() == Retry::Never,
         Error::Provider { source, .. } => !matches!(source, Host::Engine(_) | Host::CompilerSpawn(_)),
         Error::Gate { source, .. } => !matches!(**source, pileus_gate::Error::Roots { .. }),

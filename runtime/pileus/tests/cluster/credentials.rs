@@ -37,7 +37,8 @@ fn secrets(world: &World) -> Api<Secret> {
 pub(crate) async fn grant_secret(world: &World) {
     let shipped =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml")).unwrap();
-    let (_, about) = shipped.split_once("# Uncomment this only if a credential").unwrap();
+    let (_, about) =
+        shipped.split_once("# Uncomment this only if the CloudProvider document refers to a Secret").unwrap();
     let (_, kept) = about.split_once("\n#---\n").unwrap();
     let role: Vec<_> = kept.lines().map(|line| line.strip_prefix('#').unwrap()).collect();
     let file = TempDir::new().unwrap();
