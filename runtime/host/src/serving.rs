@@ -84,7 +84,8 @@ impl Serving {
         Some(self.loaded(release)?.guest.declaration())
     }
 
-    /// Lets new calls follow these roles, and shows which release serves them in the metrics. Where they change, all releases are measured from now on.
+    /// Lets new calls follow these roles, and shows which release serves them in the metrics. Where they change, all releases
+    /// are measured from now on.
     pub fn assign(&self, roles: Roles) {
         self.change(|releases| {
             let of = |roles: Roles| (roles.serving, roles.canary);
@@ -128,26 +129,7 @@ impl Serving {
 
     /// The provider as controllers see it, with what a release declares.
     pub fn provider(&self, declaration: &Declaration) -> Provider {
-        let Declaration {
-            schemes,
-            node_labels,
-            largest_lookup_batch,
-            service_requirements,
-            largest_route_batch,
-        } = declaration.clone();
-        Provider {
-            name: self.shared.provider.clone(),
-            schemes,
-            node_labels,
-            instances: largest_lookup_batch.map(|_| Arc::new(self.clone()) as Arc<dyn Instances>),
-            largest_lookup_batch: largest_lookup_batch.unwrap_or(1),
-            load_balancers: service_requirements
-                .as_ref()
-                .map(|_| Arc::new(self.clone()) as Arc<dyn LoadBalancers>),
-            service_requirements: service_requirements.unwrap_or_default(),
-            routes: largest_route_batch.map(|_| Arc::new(self.clone()) as Arc<dyn Routes>),
-            largest_route_batch: largest_route_batch.unwrap_or(1),
-        }
+        declaration.clone().provider(&self.shared.provider, &Arc::new(self.clone()))
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Releases) -> T) -> T {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use pileus_cloud::{Cluster, Error as CloudError, OwnedLoadBalancer, Provider};
-use pileus_gate::{DryRun, View};
+use pileus_gate::{DryRun, Gate, View};
 use tokio::time::Instant;
 
 use super::attribution::{Attributed, Attribution, ItemOutcome};
@@ -39,17 +39,15 @@ impl DryRunProvider {
         metrics: &Metrics,
     ) -> Result<Self, Error> {
         let loaded = provider::prepare(document, folders, denied_addresses, metrics).await?;
-        let identity = Identity {
-            name: loaded.document.name.clone(),
-            component: loaded.description.name.clone(),
-            version: loaded.description.version.clone(),
-            digest: loaded.component.digest.to_string(),
-        };
-        let (gate, dry_run) = loaded.gate.clone().dry_run();
+        let identity = Identity::of(&loaded.document, &loaded.description, &loaded.component);
+        Ok(Self::behind(loaded.gate.clone(), |gate| loaded.provider(gate, metrics), identity))
+    }
+
+    /// A provider that is made behind a gate like this one, which records writes.
+    pub(crate) fn behind(gate: Gate, provider: impl FnOnce(Gate) -> Provider, identity: Identity) -> Self {
+        let (gate, dry_run) = gate.dry_run();
         // Nothing changes during a dry run, so a cached answer serves every call.
-        let gate = gate.with_view(View::fresh());
-        let provider = loaded.provider(gate, metrics);
-        Ok(Self { provider, dry_run, identity })
+        Self { provider: provider(gate.with_view(View::fresh())), dry_run, identity }
     }
 
     /// Lists what the cloud has for Services; nothing where the provider manages no load balancers.

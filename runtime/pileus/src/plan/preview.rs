@@ -2,7 +2,10 @@
 //!
 //! `text` and `json` both print this value, and the previews of two providers can be compared.
 
+use pileus_host::{Component, Description};
+
 use super::attribution::{Attributed, DryRunResult, SharedWrite};
+use crate::document::CloudProvider;
 
 /// What Pileus would change in the cloud now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +26,18 @@ pub(crate) struct Identity {
     pub(crate) component: String,
     pub(crate) version: String,
     pub(crate) digest: String,
+}
+
+impl Identity {
+    /// That of a component which describes itself so, under a document.
+    pub(crate) fn of(document: &CloudProvider, description: &Description, component: &Component) -> Self {
+        Self {
+            name: document.name.clone(),
+            component: description.name.clone(),
+            version: description.version.clone(),
+            digest: component.digest.to_string(),
+        }
+    }
 }
 
 /// The preview for one kind of resource.

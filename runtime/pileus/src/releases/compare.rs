@@ -6,7 +6,6 @@ use kube::Client;
 use pileus_cloud::{Answer, Cluster, Error as CloudError, ErrorKind, InstanceState, Purpose};
 use pileus_controllers::facts::node::NodeFacts;
 use pileus_controllers::route;
-use pileus_gate::View;
 use pileus_host::swap::{Difference, Failure};
 
 use super::prepare::Ready;
@@ -80,15 +79,8 @@ fn transient(message: &str) -> Failure {
 }
 
 fn dry_run_provider(ready: &Ready, metrics: &Metrics) -> DryRunProvider {
-    let identity = Identity {
-        name: ready.document.name.clone(),
-        component: ready.description.name.clone(),
-        version: ready.description.version.clone(),
-        digest: ready.component.digest.to_string(),
-    };
-    let (gate, dry_run) = ready.gate.clone().dry_run();
-    let provider = ready.guest(gate.with_view(View::fresh()), metrics).provider();
-    DryRunProvider { provider, dry_run, identity }
+    let identity = Identity::of(&ready.document, &ready.description, &ready.component);
+    DryRunProvider::behind(ready.gate.clone(), |gate| ready.guest(gate, metrics).provider(), identity)
 }
 
 /// Looks up a sample of nodes by both releases.

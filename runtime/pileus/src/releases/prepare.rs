@@ -92,10 +92,11 @@ pub(super) async fn check(
 ) -> Result<(Ready, Guest), Error> {
     let metrics = &deps.metrics;
     let (description, settings) = provider::configure(&component, &document, metrics).await?;
+    let review = AccessReview::new(&settings, &document);
     if let Some(active) = active {
-        incompatible(&document, &component, (&description, &settings), active)?;
+        incompatible(&document.name, &component, (&description, &review), active)?;
     }
-    AccessReview::new(&settings, &document).log(&document.name);
+    review.log(&document.name);
     let gate = match active {
         Some(active) if is_same_gate(active, &document, &settings) => active.gate.clone(),
         _ => {
@@ -144,9 +145,9 @@ fn is_same_gate(active: &Ready, document: &CloudProvider, settings: &Settings) -
 /// Refuses a release that can't take over from the active one: it lacks a capability or a scheme that is in use, or needs
 /// requests that no grant lets through.
 fn incompatible(
-    document: &CloudProvider,
+    provider: &str,
     component: &Component,
-    (description, settings): (&Description, &Settings),
+    (description, review): (&Description, &AccessReview),
     active: &Ready,
 ) -> Result<(), Error> {
     let mut problems = Vec::new();
@@ -166,7 +167,7 @@ fn incompatible(
     let was_missing = |endpoint: &_| {
         known.hosts.iter().any(|host| host.endpoint == *endpoint && host.granted_by.is_empty())
     };
-    for host in AccessReview::new(settings, document).hosts {
+    for host in &review.hosts {
         if host.granted_by.is_empty() && !was_missing(&host.endpoint) {
             problems.push(format!("it requests {}, which spec.grants does not allow", host.endpoint));
         }
@@ -174,11 +175,7 @@ fn incompatible(
     if problems.is_empty() {
         return Ok(());
     }
-    Err(Error::Incompatible {
-        provider: document.name.clone(),
-        version: description.version.clone(),
-        problems,
-    })
+    Err(Error::Incompatible { provider: provider.to_owned(), version: description.version.clone(), problems })
 }
 
 /// A failure of a stage, for the state machine.
