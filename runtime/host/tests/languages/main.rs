@@ -90,18 +90,7 @@ impl Language {
             paths: vec!["/v1/".parse().unwrap()],
             addresses: vec!["127.0.0.0/8".parse().unwrap()],
         };
-        let config = pileus_gate::Config {
-            provider: self.name.to_owned(),
-            grants: vec![grant],
-            rules: Vec::new(),
-            refusals: Vec::new(),
-            limits: Vec::new(),
-            tightened: Vec::new(),
-            credentials: Vec::new(),
-            denied_ranges: Vec::new(),
-            fence: pileus_gate::Fence::default(),
-            connection: pileus_gate::Connection::default(),
-        };
+        let config = pileus_gate::Config { grants: vec![grant], ..pileus_gate::Config::new(self.name) };
         let gate = Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap();
         Guest::new(component, self.name, description, configuration, gate, &metrics()).with_limits(limits)
     }

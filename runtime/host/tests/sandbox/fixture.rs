@@ -34,18 +34,7 @@ pub(crate) fn gate(grants: Vec<Grant>) -> Gate {
 
 /// A gate with these grants and rules.
 pub(crate) fn gate_with(grants: Vec<Grant>, rules: Vec<Rule>) -> Gate {
-    let config = pileus_gate::Config {
-        provider: "hostile".to_owned(),
-        grants,
-        rules,
-        refusals: Vec::new(),
-        limits: Vec::new(),
-        tightened: Vec::new(),
-        credentials: Vec::new(),
-        denied_ranges: Vec::new(),
-        fence: pileus_gate::Fence::default(),
-        connection: pileus_gate::Connection::default(),
-    };
+    let config = pileus_gate::Config { grants, rules, ..pileus_gate::Config::new("hostile") };
     Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
 }
 

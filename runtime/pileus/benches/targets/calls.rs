@@ -149,18 +149,7 @@ pub(crate) async fn provider(
     let metrics = pileus_host::Metrics::register(&mut registry);
     let description = component.describe(&limits, &metrics).await?;
     let settings = component.configure(configuration, &limits, &metrics).await?;
-    let config = pileus_gate::Config {
-        provider: "bench".to_owned(),
-        grants: Vec::new(),
-        rules: settings.rules,
-        refusals: Vec::new(),
-        limits: Vec::new(),
-        tightened: Vec::new(),
-        credentials: Vec::new(),
-        denied_ranges: Vec::new(),
-        fence: pileus_gate::Fence::default(),
-        connection: pileus_gate::Connection::default(),
-    };
+    let config = pileus_gate::Config { rules: settings.rules, ..pileus_gate::Config::new("bench") };
     let gate = Gate::new(config, &pileus_gate::Metrics::register(&mut registry))?;
     let guest = Guest::new(component, "bench", description, configuration, gate, &metrics);
     guest.with_limits(limits).provider().instances.ok_or_else(|| "the provider knows no machines".into())
