@@ -8,7 +8,13 @@ use super::step::Stage;
 pub(super) fn problem(facts: &Facts<'_>, status: &Status) -> Option<String> {
     let error_of = |release: Release| facts.replica.holding(release).and_then(|holding| holding.job.error());
     if let Some(error) = status.active_release().and_then(error_of) {
-        return Some(format!("the active release can't be prepared: {error}"));
+        let advice = match status.candidate {
+            Some(_) if facts.replica.serving.is_none() => {
+                "; an order to swap puts the candidate in its place"
+            }
+            _ => "",
+        };
+        return Some(format!("the active release can't be prepared: {error}{advice}"));
     }
     if facts.open_order(status).is_some() {
         let error = status.previous_release().and_then(error_of).unwrap_or("it is being prepared");

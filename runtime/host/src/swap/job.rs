@@ -11,8 +11,8 @@ const LAST_RETRY: SignedDuration = SignedDuration::from_mins(5);
 /// A piece of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Job {
-    /// It starts at this time.
-    Waiting { failures: u32, at: Timestamp, error: Option<String> },
+    /// It starts when so much time has passed since then.
+    Waiting { failures: u32, since: Timestamp, delay: SignedDuration, error: Option<String> },
     /// The shell works on it.
     Running { failures: u32, error: Option<String> },
     /// It can't succeed.
@@ -22,15 +22,23 @@ pub(super) enum Job {
 }
 
 impl Job {
-    /// Starts at this time.
-    pub(super) fn at(at: Timestamp) -> Self {
-        Self::Waiting { failures: 0, at, error: None }
+    /// Starts now.
+    pub(super) fn at(now: Timestamp) -> Self {
+        Self::after(now, SignedDuration::ZERO)
     }
 
-    /// Starts the job if it is due. Returns whether the shell has to work on it now.
+    /// Starts when so much time has passed.
+    pub(super) fn after(now: Timestamp, delay: SignedDuration) -> Self {
+        Self::Waiting { failures: 0, since: now, delay, error: None }
+    }
+
+    /// Starts the job if it is due. Returns whether the shell has to work on it now. A clock that was set back says nothing about
+    /// the time that has passed, so it delays no job.
     pub(super) fn start(&mut self, now: Timestamp) -> bool {
         match self {
-            Self::Waiting { failures, at, error } if *at <= now => {
+            Self::Waiting { failures, since, delay, error }
+                if after(*since, *delay) <= now || now < *since =>
+            {
                 *self = Self::Running { failures: *failures, error: error.take() };
                 true
             }
@@ -51,8 +59,12 @@ impl Job {
         *self = if failure.is_permanent {
             Self::Refused(failure.message)
         } else {
-            let at = after(now, delay(failures));
-            Self::Waiting { failures: failures.saturating_add(1), at, error: Some(failure.message) }
+            Self::Waiting {
+                failures: failures.saturating_add(1),
+                since: now,
+                delay: delay(failures),
+                error: Some(failure.message),
+            }
         };
     }
 
@@ -71,7 +83,7 @@ impl Job {
     /// When it has to start.
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
         match *self {
-            Self::Waiting { at, .. } => Some(at),
+            Self::Waiting { since, delay, .. } => Some(after(since, delay)),
             _ => None,
         }
     }

@@ -31,6 +31,8 @@ pub(super) fn lead(state: &mut State, now: Timestamp) -> Vec<Action> {
     if spec.generation < status.observed_generation {
         return Vec::new();
     }
+    // The clock may have been set back.
+    leader.since = leader.since.min(now);
     let mut actions: Vec<_> = leader.resolve(spec, status, now).into_iter().collect();
     if let (Some(candidate), Some(active)) = (&status.candidate, status.active_release()) {
         let is_ready = replica.is_ready(candidate.release) && replica.is_ready(active);
@@ -123,11 +125,18 @@ impl Facts<'_> {
         if self.replica.serving != Some(active) {
             return;
         }
-        let is_over = self.now >= self.leader.observed_until(self.spec, observation.since);
+        let is_over = self.now >= self.leader.observed_until(self.spec, observation.since, self.now);
         let worse = regression(&observation.baseline, &self.leader.rates(active), is_over);
         match worse {
             Some(why) if self.can_roll_back(status) => {
                 self.roll_back(status, format!("rolled back: {why}"));
+            }
+            // An observation without an end would stop all swaps, also the one that brings the mend.
+            Some(why) if is_over => {
+                let message =
+                    format!("the active release does worse, and there is no release to return to: {why}");
+                status.last_error = Some(LastError { message, since: self.now });
+                status.observing = None;
             }
             None if is_over => status.observing = None,
             Some(_) | None => {}
@@ -148,7 +157,10 @@ impl Facts<'_> {
     fn carry_out_order(&self, status: &mut Status) -> bool {
         let Some(order) = self.open_order(status) else { return true };
         match order.kind {
-            OrderKind::Pause => status.paused = true,
+            OrderKind::Pause => {
+                status.paused = true;
+                status.swap_now = None;
+            }
             OrderKind::Resume => status.paused = false,
             OrderKind::SwapNow => {
                 status.swap_now = Some(self.now);

@@ -61,7 +61,7 @@ impl Leader {
                 match result {
                     Ok(component) => {
                         resolution.found = Some((component, resolution.asked));
-                        resolution.job = Job::at(after(now, spec.policy.interval));
+                        resolution.job = Job::after(now, spec.policy.interval);
                     }
                     Err(mut failure) => {
                         // A tag that is missing now may be pushed later.
@@ -155,20 +155,26 @@ impl Leader {
             self.resolution.as_ref().and_then(|resolution| resolution.job.wake_at()),
             self.dry_run.as_ref().and_then(|dry_run| dry_run.job.wake_at()),
         ];
-        let observed = status.observing.map(|observation| self.observed_until(spec, observation.since));
+        let observed = status.observing.map(|observation| self.observed_until(spec, observation.since, now));
         let phase = match status.candidate.as_ref().map(|candidate| candidate.phase) {
-            Some(Phase::Canary { since, .. }) => Some(self.canary_until(spec, since)),
+            Some(Phase::Canary { since, .. }) => Some(self.canary_until(spec, since, now)),
             Some(Phase::Waiting) => spec.policy.window.map(|window| window.next_open(now)),
             _ => None,
         };
         jobs.into_iter().chain([observed, phase]).flatten().collect()
     }
 
-    pub(super) fn observed_until(&self, spec: &Spec, since: Timestamp) -> Timestamp {
-        after(since.max(self.since), spec.policy.observe)
+    pub(super) fn observed_until(&self, spec: &Spec, since: Timestamp, now: Timestamp) -> Timestamp {
+        after(self.compares_since(since, now), spec.policy.observe)
     }
 
-    pub(super) fn canary_until(&self, spec: &Spec, since: Timestamp) -> Timestamp {
-        after(since.max(self.since), spec.policy.canary.duration)
+    pub(super) fn canary_until(&self, spec: &Spec, since: Timestamp, now: Timestamp) -> Timestamp {
+        after(self.compares_since(since, now), spec.policy.canary.duration)
+    }
+
+    /// Since when this leader has compared two releases. A time that is still to come was written before the clock was set back,
+    /// or by a clock that is ahead.
+    fn compares_since(&self, since: Timestamp, now: Timestamp) -> Timestamp {
+        if since > now { self.since } else { since.max(self.since) }
     }
 }

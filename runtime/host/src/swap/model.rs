@@ -67,6 +67,8 @@ pub(super) struct Model {
     pub(super) replicas: Vec<ModelReplica>,
     pub(super) qualities: [Quality; COMPONENTS],
     pub(super) tag: usize,
+    /// The component that the registry doesn't have any more.
+    pub(super) missing: Option<usize>,
     pub(super) spec: Spec,
     pub(super) order: Option<Order>,
     /// The stored status, as it was read from JSON.
@@ -96,6 +98,7 @@ impl Model {
             replicas: (0..replicas).map(|_| ModelReplica::default()).collect(),
             qualities,
             tag: 0,
+            missing: None,
             spec: spec(1, Follow::Tag("stable".to_owned()), 0),
             order: None,
             stored: serde_json::from_str("{}").unwrap(),
@@ -272,6 +275,10 @@ impl Model {
     }
 
     fn prepare(&self, stage: Stage, release: Release) -> Result<(), Failure> {
+        let is_missing = self.missing.is_some_and(|index| digest("component", index) == release.component);
+        if stage == Stage::Fetch && is_missing {
+            return Err(Failure { message: "the registry doesn't have it".to_owned(), is_permanent: false });
+        }
         let refused = match (stage, self.quality(release)) {
             (Stage::Verify, Quality::Untrusted) | (Stage::Check, Quality::Incompatible) => true,
             (Stage::Check, Quality::Particular) => release.settings == digest("settings", 1),
@@ -321,7 +328,9 @@ impl Model {
                 Phase::DryRun | Phase::Held => status.swap_now.is_none(),
                 Phase::Preparing => before.active.is_none(),
             };
-            Some(candidate.release) == active && is_tried
+            // The operator may order it in place of what can't be prepared.
+            let is_ordered = before.swap_now.is_some_and(|ordered| before.was_not_ready(ordered));
+            Some(candidate.release) == active && (is_tried || is_ordered)
         });
         assert!(is_rollback || was_ready, "from {before:?} to {status:?}");
         let may_swap = !status.paused

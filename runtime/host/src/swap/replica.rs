@@ -88,26 +88,34 @@ impl Replica {
     /// The actions toward what the status says. `drain` is how long calls of a replaced release may take.
     pub(super) fn follow(&mut self, status: &Status, drain: SignedDuration, now: Timestamp) -> Vec<Action> {
         let wanted: BTreeSet<_> = status.releases().collect();
-        let mut actions = self.prepare(&wanted, status.candidate_release(), now);
+        let mut actions = self.prepare(status, &wanted, now);
         self.switch(status, after(now, drain), &mut actions);
         self.abort_overdue(now, &mut actions);
         self.unload(&wanted, &mut actions);
         actions
     }
 
-    /// When something has to be done next, if no event comes before.
-    pub(super) fn wake_at(&self, status: &Status) -> Option<Timestamp> {
+    /// When something may have to be done, if no event comes before. Times that are over were considered in the last step.
+    pub(super) fn times<'a>(&'a self, status: &'a Status) -> impl Iterator<Item = Timestamp> {
         let jobs = status.releases().filter_map(|release| self.holding(release)?.job.wake_at());
-        jobs.chain(self.draining.values().copied()).min()
+        jobs.chain(self.draining.values().copied())
     }
 
-    fn prepare(
-        &mut self,
-        wanted: &BTreeSet<Release>,
-        candidate: Option<Release>,
-        now: Timestamp,
-    ) -> Vec<Action> {
+    /// Whether the operator ordered the candidate in place of an active release that can't be prepared, after the status had shown
+    /// that. Without such an order it waits: what is away now may come back, and a candidate that was compared with nothing is
+    /// a risk.
+    pub(super) fn replaces_lost(&self, status: &Status) -> bool {
+        let active = status.active_release().and_then(|active| self.holding(active));
+        let is_lost = self.serving.is_none() && active.is_some_and(|holding| holding.job.error().is_some());
+        is_lost && status.swap_now.is_some_and(|ordered| status.was_not_ready(ordered))
+    }
+
+    fn prepare(&mut self, status: &Status, wanted: &BTreeSet<Release>, now: Timestamp) -> Vec<Action> {
         let mut actions = Vec::new();
+        let candidate = status.candidate_release();
+        // A candidate is checked beside the active release: whether it can take over from it.
+        let has_active = status.active_release().is_none_or(|active| self.is_ready(active));
+        let may_check = has_active || self.replaces_lost(status);
         for &release in wanted {
             let first = self.first_stage(release);
             let new = || Holding { stage: first, job: Job::at(now) };
@@ -117,7 +125,8 @@ impl Replica {
                 let failure = Failure { message: error.clone(), is_permanent: false };
                 holding.job.fail(failure, now);
             }
-            if holding.job.start(now) {
+            let waits = holding.stage == Stage::Check && candidate == Some(release) && !may_check;
+            if !waits && holding.job.start(now) {
                 actions.push(Action::Prepare { stage: holding.stage, release });
             }
         }

@@ -11,6 +11,9 @@ use super::step::Difference;
 /// How many differences the status shows in words.
 const SHOWN: usize = 20;
 
+/// How many rejected releases the status remembers: the object that it is a part of has a limit.
+const REMEMBERED: usize = 50;
+
 impl Facts<'_> {
     /// Makes the release that the spec asks for the candidate, in place of any other.
     pub(super) fn choose_candidate(&self, status: &mut Status) {
@@ -20,6 +23,9 @@ impl Facts<'_> {
         if status.candidate_release() == wanted {
             return;
         }
+        // The order was about the candidate that was found after it, or about the one that is found now.
+        let former = status.candidate.as_ref().map(|candidate| candidate.since);
+        status.swap_now.take_if(|ordered| former.is_some_and(|since| since > *ordered));
         status.candidate = wanted.filter(|_| status.may_swap()).map(|release| Candidate {
             release,
             since: self.now,
@@ -35,6 +41,9 @@ impl Facts<'_> {
         let release = candidate.release;
         if let Some(why) = self.refusal(release) {
             return self.reject(status, release, why);
+        }
+        if self.replica.replaces_lost(status) && self.replica.is_ready(release) {
+            return self.activate(status);
         }
         if let Phase::Canary { since, .. } = candidate.phase {
             return self.judge_canary(status, release, since);
@@ -72,7 +81,13 @@ impl Facts<'_> {
         let dry_run = self.leader.dry_run.as_ref().filter(|known| is_done(known.candidate, known.active));
         let Some(dry_run) = dry_run.filter(|dry_run| dry_run.job.is_done()) else { return };
         candidate.differences = Some(differences(&dry_run.found));
-        candidate.phase = if self.is_held(candidate) { Phase::Held } else { Phase::Waiting };
+        if self.is_held(candidate) {
+            candidate.phase = Phase::Held;
+            // An order from before accepts nothing that it didn't see.
+            status.swap_now = None;
+        } else {
+            candidate.phase = Phase::Waiting;
+        }
     }
 
     /// Whether the policy stops a candidate because of its differences.
@@ -96,7 +111,7 @@ impl Facts<'_> {
         if self.replica.canary.is_none_or(|canary| canary.release != release) {
             return;
         }
-        let is_over = self.now >= self.leader.canary_until(self.spec, since);
+        let is_over = self.now >= self.leader.canary_until(self.spec, since, self.now);
         let worse = regression(&self.leader.rates(active), &self.leader.rates(release), is_over);
         if let Some(why) = worse {
             self.reject(status, release, format!("rejected as canary: {why}"));
@@ -107,6 +122,7 @@ impl Facts<'_> {
 
     /// Makes the candidate active. The previous release stays the last one that has proven itself.
     fn activate(&self, status: &mut Status) {
+        let is_lost = self.replica.replaces_lost(status);
         let Some(candidate) = status.candidate.take() else { return };
         let release = candidate.release;
         let replaced = status.active.take();
@@ -126,8 +142,11 @@ impl Facts<'_> {
         if status.previous.is_some() {
             status.observing = baseline.map(|baseline| Observation { since: self.now, baseline });
         }
-        let why =
-            if candidate.accepted { "the operator accepted its differences" } else { "the spec asks for it" };
+        let why = match candidate.accepted {
+            _ if is_lost => "the operator ordered it in place of a release that can't be prepared",
+            true => "the operator accepted its differences",
+            false => "the spec asks for it",
+        };
         status.active = Some(Version { release, since: self.now, why: why.to_owned() });
         status.swap_now = None;
         status.last_error = None;
@@ -153,6 +172,8 @@ impl Facts<'_> {
     pub(super) fn reject(&self, status: &mut Status, release: Release, why: String) {
         if status.rejection(release).is_none() {
             status.rejected.push(Version { release, since: self.now, why });
+            let oldest = status.rejected.len().saturating_sub(REMEMBERED);
+            status.rejected.drain(..oldest);
         }
         status.candidate.take_if(|candidate| candidate.release == release);
         status.previous.take_if(|previous| previous.release == release);

@@ -191,6 +191,12 @@ impl Status {
         self.rejected.iter().find(|version| version.release == release)
     }
 
+    /// Whether the status showed before this time that the active release serves no calls, and still shows it.
+    pub(super) fn was_not_ready(&self, time: Timestamp) -> bool {
+        let is_not_ready = |condition: &Condition| condition.kind == ConditionKind::Ready && !condition.holds;
+        self.conditions.iter().any(|condition| is_not_ready(condition) && condition.since < time)
+    }
+
     /// Whether swaps may begin and continue.
     pub(super) fn may_swap(&self) -> bool {
         !self.paused || self.swap_now.is_some()

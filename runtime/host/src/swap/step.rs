@@ -227,10 +227,10 @@ impl State {
     /// When [`Event::Woke`] is due after a step at the time `now`, if no event comes before.
     pub fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
         let status = self.status.as_ref()?;
-        let replica = self.replica.wake_at(status);
+        let replica = self.replica.times(status);
         let leader = self.leader.as_ref().zip(self.spec.as_ref());
         let leader = leader.into_iter().flat_map(|(leader, spec)| leader.times(spec, status, now));
-        replica.into_iter().chain(leader).filter(|at| *at > now).min()
+        replica.chain(leader).filter(|at| *at > now).min()
     }
 
     fn observe(&mut self, event: Event, now: Timestamp) {

@@ -366,3 +366,106 @@ fn a_standby_that_refused_a_candidate_tries_it_again_once_it_is_active() {
     pass(&mut model, 1);
     assert_eq!(model.serving(1), Some(release(1, 0)));
 }
+
+#[test]
+fn a_candidate_takes_the_place_of_a_release_that_is_lost_only_by_order_and_is_compared_otherwise() {
+    for comes_back in [false, true] {
+        let mut model = settled(Quality::Good);
+        model.missing = Some(0);
+        (0..2).for_each(|index| model.restart(index));
+        model.tag = 1;
+        model.run(0, minutes(60));
+        assert_eq!((active(&model), model.serving(0)), (Some(release(0, 0)), None));
+        let problem = model.status().last_error.unwrap().message;
+        assert!(problem.contains("doesn't have it") && problem.contains("order to swap"), "{problem}");
+        let candidate = model.replicas[0].state.replica.holding(release(1, 0)).unwrap();
+        assert_eq!(candidate.stage, Stage::Check, "it isn't checked beside nothing");
+        if comes_back {
+            model.missing = None;
+            model.run(0, minutes(120));
+            let found = model.status().previous.map(|version| version.release);
+            assert_eq!((active(&model), found), (Some(release(1, 0)), Some(release(0, 0))));
+        } else {
+            order(&mut model, OrderKind::SwapNow);
+            assert_eq!((active(&model), model.serving(1)), (Some(release(1, 0)), Some(release(1, 0))));
+            assert!(model.status().active.unwrap().why.contains("can't be prepared"));
+            // There is nothing to return to, so that the next release isn't held up.
+            model.qualities[1] = Quality::TrapsWhenActive;
+            model.run(0, minutes(60));
+            assert!(model.status().last_error.unwrap().message.contains("no release to return to"));
+            swap_to(&mut model, 2);
+            model.run(0, minutes(60));
+            assert_eq!(active(&model), Some(release(2, 0)));
+        }
+    }
+}
+
+#[test]
+fn an_order_to_swap_ends_with_a_pause_a_hold_and_the_candidate_that_it_was_about() {
+    let mut model = settled(Quality::Good);
+    model.missing = Some(1);
+    swap_to(&mut model, 1);
+    order(&mut model, OrderKind::SwapNow);
+    assert!(model.status().swap_now.is_some(), "the candidate can't be fetched yet");
+    order(&mut model, OrderKind::Pause);
+    model.missing = None;
+    model.run(0, minutes(60));
+    assert_eq!((active(&model), model.status().swap_now), (Some(release(0, 0)), None));
+
+    let mut model = settled(Quality::Writes);
+    model.tag = 1;
+    pass(&mut model, 1);
+    order(&mut model, OrderKind::SwapNow);
+    assert_eq!((phase(&model), model.status().swap_now), (Some(Phase::Held), None));
+    swap_to(&mut model, 2);
+    assert!(is_canary(&model), "the order was about the release before");
+
+    let mut model = settled(Quality::Good);
+    model.missing = Some(1);
+    model.tag = 1;
+    pass(&mut model, 1);
+    model.order(OrderKind::SwapNow);
+    model.deliver(0);
+    // The registry takes a minute to name the component that the order is about.
+    pass(&mut model, 1);
+    assert!(model.status().swap_now.is_some());
+    swap_to(&mut model, 2);
+    assert!(is_canary(&model), "the order was about the release before");
+}
+
+#[test]
+fn a_clock_that_was_set_back_delays_no_job_and_no_comparison() {
+    let mut model = settled(Quality::Good);
+    model.missing = Some(1);
+    swap_to(&mut model, 1);
+    model.now -= minutes(24 * 60);
+    model.missing = None;
+    pass(&mut model, 0);
+    assert!(is_canary(&model), "the fetch is tried again at once");
+    model.now -= minutes(24 * 60);
+    pass(&mut model, 4);
+    assert!(is_canary(&model));
+    pass(&mut model, 1);
+    assert_eq!(active(&model), Some(release(1, 0)), "the canary began again when the clock changed");
+    model.now -= minutes(24 * 60);
+    pass(&mut model, 10);
+    assert_eq!(model.status().observing, None);
+    model.tag = 2;
+    model.now -= minutes(24 * 60);
+    pass(&mut model, 0);
+    assert!(is_canary(&model), "the tag is resolved again at once");
+}
+
+#[test]
+fn the_status_remembers_the_last_50_rejections() {
+    let mut status = Status::default();
+    let facts = |model: &Model| model.replicas[0].state.clone();
+    let model = settled(Quality::Good);
+    let State { spec: Some(spec), replica, leader: Some(leader), .. } = &facts(&model) else { panic!() };
+    let facts = super::lead::Facts { spec, order: None, replica, leader, now: model.now };
+    for index in 0..60 {
+        facts.reject(&mut status, release(index, 0), "it traps".to_owned());
+    }
+    assert_eq!(status.rejected.len(), 50);
+    assert_eq!(status.rejected.last().map(|version| version.release), Some(release(59, 0)));
+}
