@@ -6,7 +6,7 @@
 mod tally;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::declaration::Declaration;
 use crate::guest::Guest;
-use crate::swap::{Call, Rates, Release, Roles};
+use crate::swap::{Call, CanaryShare, Rates, Release, Roles};
 use tally::Tally;
 
 /// When a call is made again that no release may serve at present.
@@ -50,7 +50,8 @@ struct Loaded {
     guest: Guest,
     tally: Tally,
     in_flight: watch::Sender<usize>,
-    aborted: CancellationToken,
+    /// Ends the calls that are in flight. A release may serve again later, so that later calls have another token.
+    aborted: Mutex<CancellationToken>,
 }
 
 /// Outcomes of the items of a call.
@@ -69,7 +70,7 @@ impl Serving {
             guest,
             tally: Tally::default(),
             in_flight: watch::Sender::new(0),
-            aborted: CancellationToken::new(),
+            aborted: Mutex::default(),
         };
         self.change(|releases| releases.loaded.insert(release, Arc::new(loaded)));
     }
@@ -85,9 +86,11 @@ impl Serving {
     }
 
     /// Lets new calls follow these roles, and shows which release serves them in the metrics. Where they change, all releases
-    /// are measured from now on.
+    /// are measured from now on. A canary that reads other labels of Nodes or takes smaller batches than the release that serves
+    /// gets no lookup: they are made as that release declares it.
     pub fn assign(&self, roles: Roles) {
         self.change(|releases| {
+            let roles = releases.without_misfit(roles);
             let of = |roles: Roles| (roles.serving, roles.canary);
             if of(releases.roles) != of(roles) {
                 releases.loaded.values().for_each(|loaded| loaded.tally.reset());
@@ -123,7 +126,8 @@ impl Serving {
     /// Ends the calls of a release that are in flight, with an error.
     pub fn abort(&self, release: Release) {
         if let Some(loaded) = self.loaded(release) {
-            loaded.aborted.cancel();
+            let mut aborted = loaded.aborted.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *aborted).cancel();
         }
     }
 
@@ -152,7 +156,8 @@ impl Serving {
         let begun = release.and_then(|release| {
             let loaded = Arc::clone(releases.loaded.get(&release)?);
             loaded.in_flight.send_modify(|calls| *calls += 1);
-            Some(Begun { release, loaded })
+            let aborted = loaded.aborted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Some(Begun { release, loaded, aborted })
         });
         begun.ok_or_else(|| {
             let provider = &self.shared.provider;
@@ -169,7 +174,24 @@ impl Serving {
         tally: impl FnOnce(&Tally, &Result<T, Error>),
     ) -> Result<T, Error> {
         let begun = self.begin(call)?;
-        begun.run(&self.shared.provider, make(Arc::clone(&begun.loaded)), tally).await
+        let result = begun.run(&self.shared.provider, make(Arc::clone(&begun.loaded))).await;
+        tally(&begun.loaded.tally, &result);
+        result
+    }
+}
+
+impl Releases {
+    /// These roles, without a canary that can't answer lookups that are made for the release that serves.
+    fn without_misfit(&self, roles: Roles) -> Roles {
+        let lookups = |release: Release| {
+            let declaration = self.loaded.get(&release)?.guest.declaration();
+            Some((declaration.node_labels, declaration.largest_lookup_batch))
+        };
+        let fits = |canary: &CanaryShare| match (roles.serving.and_then(lookups), lookups(canary.release)) {
+            (Some((labels, batch)), Some((wanted, largest))) => labels == wanted && batch <= largest,
+            _ => false,
+        };
+        Roles { canary: roles.canary.filter(fits), ..roles }
     }
 }
 
@@ -177,28 +199,20 @@ impl Serving {
 struct Begun {
     release: Release,
     loaded: Arc<Loaded>,
+    aborted: CancellationToken,
 }
 
 impl Begun {
-    async fn run<T>(
-        &self,
-        provider: &str,
-        call: impl Future<Output = Result<T, Error>>,
-        tally: impl FnOnce(&Tally, &Result<T, Error>),
-    ) -> Result<T, Error> {
-        let started = Instant::now();
-        let result = tokio::select! {
+    async fn run<T>(&self, provider: &str, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::select! {
             biased;
-            () = self.loaded.aborted.cancelled() => {
+            () = self.aborted.cancelled() => {
                 let message =
                     format!("provider {provider}: the call took longer than a replaced release may take");
                 Err(Error::new(ErrorKind::Unavailable(Some(RETRY)), message))
             }
             result = call => result,
-        };
-        tally(&self.loaded.tally, &result);
-        self.loaded.tally.took(started.elapsed());
-        result
+        }
     }
 }
 
@@ -226,11 +240,11 @@ impl Instances for Serving {
         }
         let look_up = |(begun, places): (Begun, Vec<usize>)| async move {
             let of_part: Vec<_> = places.iter().filter_map(|place| nodes.get(*place)).cloned().collect();
-            let call = begun.loaded.guest.lookup(purpose, &of_part);
-            let answers = begun.run(&self.shared.provider, call, |tally, answers| {
-                tally.items(of_part.len(), answers);
-            });
-            let answers = match answers.await {
+            let (call, started) = (begun.loaded.guest.lookup(purpose, &of_part), Instant::now());
+            let answers = begun.run(&self.shared.provider, call).await;
+            begun.loaded.tally.items(of_part.len(), &answers);
+            begun.loaded.tally.looked_up(started.elapsed());
+            let answers = match answers {
                 Ok(answers) => answers,
                 Err(error) => of_part.iter().map(|_| Err(error.clone())).collect(),
             };

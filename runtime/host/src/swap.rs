@@ -21,6 +21,7 @@
 
 mod calls;
 mod conditions;
+mod failure;
 mod health;
 mod job;
 mod lead;
@@ -39,6 +40,7 @@ mod model;
 mod tests;
 
 pub use calls::{Call, Roles};
+pub use failure::{Difference, Failure};
 pub use health::Rates;
 pub use replica::CanaryShare;
 pub use spec::{Canary, Follow, OnDifference, Policy, Spec, TimeWindow};
@@ -46,4 +48,4 @@ pub use status::{
     Candidate, Condition, ConditionKind, Differences, LastError, Observation, Phase, Release, Resolved,
     Status, Version,
 };
-pub use step::{Action, Difference, Ended, Event, Failure, Order, OrderKind, Stage, State, step};
+pub use step::{Action, Ended, Event, Order, OrderKind, Stage, State, step};

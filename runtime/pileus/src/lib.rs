@@ -36,6 +36,7 @@ mod leader;
 mod leading;
 mod metrics;
 mod order;
+mod order_annotation;
 mod plan;
 mod provider;
 mod provider_new;

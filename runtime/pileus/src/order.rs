@@ -7,14 +7,15 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt as _};
 use pileus_gate::Fence;
-use pileus_host::swap::OrderKind;
+use pileus_host::swap::{Order, OrderKind};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::cli;
 use crate::cluster;
 use crate::error::Error;
-use crate::providers::{ORDER, api_resource, read_order};
+use crate::order_annotation::{self, ORDER};
+use crate::providers::api_resource;
 use crate::status;
 
 /// How long to wait for the leader.
@@ -29,19 +30,24 @@ pub(crate) async fn run(arguments: cli::Order, kind: OrderKind) -> Result<(), Er
     let api: Api<DynamicObject> = Api::all_with(config.client(Fence::default())?, &api_resource());
     let failed =
         |what: &str, error: kube::Error| Error::Cluster { what: what.to_owned(), source: error.into() };
-    let listed = api.list(&ListParams::default()).await;
-    let providers = listed.map_err(|error| failed("list cloudproviders", error))?.items;
-    let chosen = status::choose(&providers, provider.as_deref())?;
-    let name = chosen.name_any();
-    let number = next_number(chosen);
-    // With the version, so that two orders don't get one number.
-    let patch = json!({"metadata": {
-        "resourceVersion": chosen.metadata.resource_version,
-        "annotations": {ORDER: format!("{number} {}", word(kind))},
-    }});
-    let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    written.map_err(|error| failed(&format!("annotate cloudprovider {name}"), error))?;
     let deadline = Instant::now() + PATIENCE;
+    let (name, number) = loop {
+        let listed = api.list(&ListParams::default()).await;
+        let providers = listed.map_err(|error| failed("list cloudproviders", error))?.items;
+        let chosen = status::choose(&providers, provider.as_deref())?;
+        let (name, number) = (chosen.name_any(), next_number(chosen));
+        // With the version, so that two orders don't get one number.
+        let patch = json!({"metadata": {
+            "resourceVersion": chosen.metadata.resource_version,
+            "annotations": {ORDER: order_annotation::write(order(number, kind, chosen))},
+        }});
+        match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => break (name, number),
+            // The leader has written meanwhile.
+            Err(kube::Error::Api(status)) if status.is_conflict() && Instant::now() < deadline => {}
+            Err(error) => return Err(failed(&format!("annotate cloudprovider {name}"), error)),
+        }
+    };
     loop {
         let found = api.get(&name).await.map_err(|error| failed("read the cloudprovider", error))?;
         if last_order(&found) >= number {
@@ -62,13 +68,11 @@ pub(crate) async fn run(arguments: cli::Order, kind: OrderKind) -> Result<(), Er
     }
 }
 
-fn word(kind: OrderKind) -> &'static str {
-    match kind {
-        OrderKind::Pause => "pause",
-        OrderKind::Resume => "resume",
-        OrderKind::Rollback => "rollback",
-        OrderKind::SwapNow => "swap",
-    }
+/// An order to swap names the candidate, whose differences the operator has seen.
+fn order(number: u64, kind: OrderKind, provider: &DynamicObject) -> Order {
+    let candidate = provider.data.pointer("/status/candidate/release/component").and_then(Value::as_str);
+    let seen = candidate.filter(|_| kind == OrderKind::SwapNow);
+    Order { number, kind, seen: seen.and_then(|digest| digest.parse().ok()) }
 }
 
 fn last_order(provider: &DynamicObject) -> u64 {
@@ -77,7 +81,7 @@ fn last_order(provider: &DynamicObject) -> u64 {
 
 /// The number of the next order.
 fn next_number(provider: &DynamicObject) -> u64 {
-    let given = provider.annotations().get(ORDER).and_then(|text| read_order(text));
+    let given = provider.annotations().get(ORDER).and_then(|text| order_annotation::read(text));
     last_order(provider).max(given.map_or(0, |order| order.number)) + 1
 }
 

@@ -2,20 +2,20 @@
 //! of its own with their gate and controllers. Adding one, changing it and removing it disturbs no other.
 
 mod announce;
+mod ending;
 mod file;
 mod resources;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use pileus_controllers::{Health, HealthCheck};
 use pileus_gate::Gate;
 use pileus_host::swap::Order;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::document::{CloudProvider, DocumentOrigin};
@@ -26,11 +26,9 @@ use crate::recorded::Recorded;
 use crate::releases::{Comparison, Input, Record, ReleaseDeps, Releases, Shown};
 use crate::working::{WorkDeps, Working};
 pub(crate) use announce::Announcer;
+use ending::{drain, in_turn};
 pub(crate) use file::FollowedFile;
-pub(crate) use resources::{FollowedResources, ORDER, api_resource, read_order};
-
-/// How long the process waits for writes that began before the stop. A Pod's grace period is 30 s.
-const DRAIN: Duration = Duration::from_secs(25);
+pub(crate) use resources::{FollowedResources, api_resource};
 
 /// What all providers of a process share.
 pub(crate) struct ProviderDeps {
@@ -83,6 +81,8 @@ pub(crate) struct Providers {
     deps: Arc<ProviderDeps>,
     documents: Documents,
     units: BTreeMap<String, Unit>,
+    /// The ends of providers without a document, whose controllers may still finish what they have begun.
+    leaving: BTreeMap<String, CancellationToken>,
     tasks: JoinSet<Result<(), Error>>,
     gates: watch::Sender<Gates>,
     /// Fails until each provider that has a document has a check of its own.
@@ -92,6 +92,10 @@ pub(crate) struct Providers {
 /// One provider.
 struct Unit {
     inputs: mpsc::UnboundedSender<Input>,
+    /// Of the resource.
+    uid: Option<String>,
+    /// Cancelled when all its tasks have ended.
+    ended: CancellationToken,
 }
 
 impl Providers {
@@ -102,9 +106,8 @@ impl Providers {
         gates: watch::Sender<Gates>,
         starting: HealthCheck,
     ) -> Self {
-        let (deps, units, tasks, starting) =
-            (Arc::new(deps), BTreeMap::new(), JoinSet::new(), Some(starting));
-        Self { deps, documents, units, tasks, gates, starting }
+        let (units, leaving, tasks) = (BTreeMap::new(), BTreeMap::new(), JoinSet::new());
+        Self { deps: Arc::new(deps), documents, units, leaving, tasks, gates, starting: Some(starting) }
     }
 
     /// Whether the documents are known without the cluster.
@@ -151,12 +154,15 @@ impl Providers {
             DocumentChange::Present(present) => *present,
             DocumentChange::Gone(name) => {
                 tracing::info!(provider = %name, "the provider has no document any more: its controllers stop");
-                self.units.remove(&name);
-                return;
+                return self.end(&name);
             }
             DocumentChange::Listed => return self.starting = None,
         };
         let PresentDocument { name, uid, created_at, document, generation, recorded, order } = present;
+        if self.units.get(&name).is_some_and(|unit| unit.uid != uid) {
+            tracing::info!(provider = %name, "the CloudProvider was deleted and made anew");
+            self.end(&name);
+        }
         if !self.units.contains_key(&name) {
             let Some(record) = self.record(&name, document.as_ref()) else { return };
             let unit = self.start(&name, (uid, created_at), record);
@@ -173,6 +179,17 @@ impl Providers {
         for input in inputs.into_iter().flatten() {
             // Its task has ended only where the process ends.
             let _received = unit.inputs.send(input);
+        }
+    }
+
+    /// Lets a provider end. One of the same name begins only afterward: two must not write one load balancer.
+    fn end(&mut self, name: &str) {
+        let Some(unit) = self.units.remove(name) else { return };
+        self.leaving.insert(name.to_owned(), unit.ended);
+        if let Some(store) = &self.deps.releases.store
+            && let Err(error) = store.pin(name, &[])
+        {
+            tracing::warn!(provider = %name, %error, "the store can't note that the components aren't in use any more");
         }
     }
 
@@ -196,10 +213,16 @@ impl Providers {
         let (inputs, receiver) = mpsc::unbounded_channel();
         let shown = releases.shown();
         let check = health.part().check(format!("provider-{name}"), "it is being loaded");
-        self.tasks.spawn(announcer.clone().follow((name.to_owned(), uid), shown.clone(), check));
-        self.tasks.spawn(show_gate(name.to_owned(), shown.clone(), self.gates.clone()));
-        self.tasks.spawn(Box::pin(releases.run(receiver)));
-        Unit { inputs }
+        let unit = Unit { inputs, uid: uid.clone(), ended: CancellationToken::new() };
+        let former = self.leaving.remove(name);
+        let announcing = announcer.clone().follow((name.to_owned(), uid), shown.clone(), check);
+        let showing = show_gate(name.to_owned(), shown, self.gates.clone());
+        let tasks: [BoxFuture<'static, _>; 3] =
+            [Box::pin(announcing), Box::pin(showing), Box::pin(releases.run(receiver))];
+        for task in in_turn(tasks, former, unit.ended.clone()) {
+            self.tasks.spawn(task);
+        }
+        unit
     }
 
     /// Stops all providers. Their gates take no more requests, and what has begun is awaited.
@@ -218,21 +241,6 @@ impl Providers {
     }
 }
 
-/// Closes the gates, and waits until the controllers have ended and the cloud has answered. The lease is released only where
-/// nothing can be in flight any more.
-async fn drain(gates: &[Gate], controllers: impl Future<Output = ()>) -> LeaseEnd {
-    gates.iter().for_each(Gate::close);
-    // The deadline is set before the controllers start to count their own.
-    let end = Instant::now() + DRAIN;
-    controllers.await;
-    let writes = futures::future::join_all(gates.iter().map(Gate::wait_for_writes));
-    if tokio::time::timeout_at(end, writes).await.is_err() {
-        let unfinished: usize = gates.iter().map(Gate::writes_in_flight).sum();
-        tracing::warn!(unfinished, "stopped before the cloud answered all writes");
-    }
-    // Controllers that took the whole time have given up writes, too.
-    if Instant::now() < end { LeaseEnd::Released } else { LeaseEnd::LeftToExpire }
-}
 impl Unit {
     fn lead(&self, leading: Option<Leading>) {
         if let Some(leading) = leading {
@@ -280,30 +288,6 @@ impl Documents {
         match self {
             Self::File(file) => file.origin(),
             Self::Resources(resources) => resources.origin(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use prometheus_client::registry::Registry;
-
-    use super::*;
-
-    fn gate() -> Gate {
-        let config = pileus_gate::Config::new("test");
-        Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_lease_is_released_only_if_all_that_was_begun_has_ended_in_time() {
-        for (name, drains_for, end) in [
-            ("nothing is under way", Duration::ZERO, LeaseEnd::Released),
-            ("it ends in time", Duration::from_secs(24), LeaseEnd::Released),
-            ("the controllers give up after their own time", DRAIN, LeaseEnd::LeftToExpire),
-        ] {
-            let ended = drain(&[gate()], tokio::time::sleep(drains_for)).await;
-            assert_eq!(ended, end, "{name}");
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod actions;
 mod compare;
+mod inputs;
 mod job;
 mod prepare;
 mod record;
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use pileus_host::Serving;
-use pileus_host::swap::{Event, Order, Release, State, step};
+use pileus_host::swap::{Event, Release, Roles, State, step};
 use pileus_loader::Digest;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -30,10 +31,10 @@ use tokio::task::JoinSet;
 
 use crate::document::{CloudProvider, DocumentOrigin};
 use crate::error::Error;
-use crate::leading::Leading;
 use crate::recorded::Recorded;
-use crate::working::Working;
+use crate::working::{DRAIN, Working};
 pub(crate) use compare::Comparison;
+pub(crate) use inputs::Input;
 use job::{Done, Made, Prepared, sleep_until};
 use prepare::Ready;
 pub(crate) use prepare::ReleaseDeps;
@@ -42,18 +43,6 @@ pub(crate) use shown::Shown;
 
 /// How often the leader looks how releases do.
 const MEASURE_PERIOD: Duration = Duration::from_secs(1);
-
-/// What happens outside.
-pub(crate) enum Input {
-    /// The document is so. Without a generation, it counts as changed where it differs from the one before.
-    Document { generation: Option<u64>, document: Arc<CloudProvider> },
-    /// The shared record was read.
-    Recorded(Box<Recorded>),
-    /// The operator's order was read.
-    Ordered(Order),
-    /// This replica leads from now on.
-    Leads(Leading),
-}
 
 /// The releases of one provider.
 pub(crate) struct Releases {
@@ -157,7 +146,19 @@ impl Releases {
                 }
             }
         }
+        // What follows under this name, here or on another replica, must find no write in flight.
+        let (gate, end) = (self.shown.borrow().gate.clone(), tokio::time::Instant::now() + DRAIN);
+        if let Some(gate) = &gate {
+            gate.close();
+        }
         Box::pin(self.working.finish()).await;
+        if let Some(gate) = gate
+            && tokio::time::timeout_at(end, gate.wait_for_writes()).await.is_err()
+        {
+            let unfinished = gate.writes_in_flight();
+            tracing::warn!(provider = %self.name, unfinished, "ended before the cloud answered all writes");
+        }
+        self.serving.assign(Roles::default());
         Ok(())
     }
 
@@ -169,83 +170,6 @@ impl Releases {
                 Ok(())
             }
             result => result,
-        }
-    }
-
-    async fn on_input(&mut self, input: Input) -> Result<(), Error> {
-        match input {
-            Input::Document { generation, document } => {
-                self.settings.insert(document.settings.digest, document.settings.spec.clone());
-                let generation = generation.unwrap_or_else(|| self.generation(&document));
-                let event = Event::Spec(document.followed(generation));
-                self.last_generation = generation;
-                self.document = Some(document);
-                self.on_event(event).await
-            }
-            Input::Recorded(recorded) => Box::pin(self.on_recorded(*recorded)).await,
-            Input::Ordered(order) => self.on_event(Event::Ordered(order)).await,
-            Input::Leads(leading) => {
-                self.leads = true;
-                self.working.lead(leading);
-                Box::pin(self.decide()).await
-            }
-        }
-    }
-
-    /// The generation of a document that no API server counts.
-    fn generation(&self, document: &CloudProvider) -> u64 {
-        let known = self.document.as_ref().map(|known| known.identity()).or(self.recorded.document);
-        let observed = self.state.status().map_or(0, |status| status.observed_generation);
-        let last = self.last_generation.max(observed);
-        if known == Some(document.identity()) { last } else { last + 1 }
-    }
-
-    async fn on_recorded(&mut self, recorded: Recorded) -> Result<(), Error> {
-        self.learn(&recorded);
-        if recorded.revision >= self.recorded.revision {
-            self.recorded = recorded.clone();
-        }
-        let Recorded { revision, status, .. } = recorded;
-        self.on_event(Event::Status { revision, status }).await?;
-        Box::pin(self.decide()).await
-    }
-
-    /// Keeps what other replicas know about releases.
-    fn learn(&mut self, recorded: &Recorded) {
-        let Recorded { settings, versions, .. } = recorded.clone();
-        self.settings.extend(settings);
-        self.versions.extend(versions);
-    }
-
-    /// Tells the state machine whether this replica decides: the leader does, and for a record of its own each replica while
-    /// nothing is active, since then there is nothing to swap from.
-    async fn decide(&mut self) -> Result<(), Error> {
-        let has_active = self.recorded.status.active.is_some();
-        let decides = self.leads || (self.record.is_own() && !has_active);
-        if decides == self.decides {
-            return Ok(());
-        }
-        self.decides = decides;
-        if !decides {
-            return self.on_event(Event::Follows).await;
-        }
-        // A leader never works from an older status than the one that it finds.
-        match self.record.read(&self.recorded).await {
-            Ok(recorded) => {
-                self.learn(&recorded);
-                self.recorded = recorded.clone();
-                let Recorded { revision, status, .. } = recorded;
-                self.on_event(Event::Leads { revision, status }).await
-            }
-            Err(error) => {
-                tracing::warn!(provider = %self.name, %error, "can't read the status of the provider; trying again");
-                self.decides = false;
-                self.jobs.spawn(async {
-                    tokio::time::sleep(MEASURE_PERIOD).await;
-                    Done::of(Event::Woke)
-                });
-                Ok(())
-            }
         }
     }
 
@@ -262,7 +186,11 @@ impl Releases {
             Some((release, Made::Ready(ready))) => {
                 let (ready, guest) = *ready;
                 self.versions.insert(release.component, ready.description.version.clone());
-                self.prepared.entry(release).or_default().ready = Some(ready);
+                let prepared = self.prepared.entry(release).or_default();
+                // Later settings of this component find it here. Its bytes are not needed any more.
+                prepared.component = Some(Arc::clone(&ready.component));
+                prepared.verified = None;
+                prepared.ready = Some(ready);
                 self.serving.add(release, guest);
             }
             Some((release, Made::Distrust(error))) => {

@@ -3,33 +3,36 @@
 //! those of a new leader do.
 
 mod claim_table;
+mod conditions;
 mod controllers;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
 use pileus_cloud::Provider;
 use pileus_controllers::claims::Claim;
-use pileus_controllers::facts::service::NodeSelector;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
 use pileus_controllers::{ClusterAddresses, Health, HealthCheck, VERSION_PERIOD, route, service};
 use pileus_gate::Gate;
-use pileus_host::Declaration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli;
 use crate::credentials::CredentialConditions;
-use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::leading::Leading;
 pub(crate) use claim_table::ClaimTable;
 use claim_table::Refusals;
+pub(crate) use conditions::Conditions;
 use controllers::{Controllers, EventTasks, Parts, Settings};
+
+/// How long the end of a provider, or of the process, waits for writes that began before. A Pod's grace period is 30 s.
+pub(crate) const DRAIN: Duration = Duration::from_secs(25);
 
 /// What the controllers of all providers of a process share.
 pub(crate) struct WorkDeps {
@@ -51,24 +54,6 @@ pub(crate) struct WorkDeps {
     pub(crate) route: Option<route::Settings>,
 }
 
-/// What controllers are made for. They go on as long as it stays the same.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Conditions {
-    pub(crate) declaration: Declaration,
-    classes: Vec<String>,
-    node_selector: NodeSelector,
-    is_default: bool,
-}
-
-impl Conditions {
-    /// Those of a release and the document that it runs under.
-    pub(crate) fn new(declaration: Declaration, document: &CloudProvider) -> Self {
-        let CloudProvider { classes, node_selector, is_default, .. } = document;
-        let (classes, node_selector) = (classes.clone(), node_selector.clone());
-        Self { declaration, classes, node_selector, is_default: *is_default }
-    }
-}
-
 /// The controllers of one provider.
 pub(crate) struct Working {
     deps: Arc<WorkDeps>,
@@ -78,6 +63,8 @@ pub(crate) struct Working {
     health: Health,
     /// Whether this replica leads, and how long the leader before had done nothing then.
     leads: Option<Leading>,
+    /// Whether the limits have got what flowed in before this replica led.
+    has_refilled: bool,
     /// What the controllers are to be made of, also while an older provider claims the same.
     wanted: Option<(Conditions, Provider, Gate)>,
     current: Option<Current>,
@@ -107,6 +94,7 @@ impl Working {
             created_at,
             health,
             leads: None,
+            has_refilled: false,
             wanted: None,
             current: None,
             refusals: deps.claims.refusals(),
@@ -259,7 +247,10 @@ impl Working {
     fn begin(&mut self) {
         let (Some(leading), Some(current)) = (self.leads, &mut self.current) else { return };
         let Some(controllers) = current.controllers.take() else { return };
-        leading.refill_limits(&current.gate.borrow());
+        // Later gates take over what the first one has left.
+        if !std::mem::replace(&mut self.has_refilled, true) {
+            leading.refill_limits(&current.gate.borrow());
+        }
         tracing::info!("starting controllers");
         let stop = current.stop.clone();
         current.work = Some(tokio::spawn(async move { Box::pin(controllers.run(&stop)).await }));
@@ -280,6 +271,8 @@ impl Working {
     async fn end(&mut self) {
         let Some(current) = self.current.take() else { return };
         current.stop.cancel();
+        // Controllers that never worked hold what the events wait for.
+        drop(current.controllers);
         if let Some(work) = current.work {
             // A panic was logged where it happened.
             let _ended = work.await;

@@ -18,13 +18,12 @@ const BUCKETS: usize = 61;
 #[derive(Debug, Clone)]
 struct Counts {
     rates: Rates,
-    calls: u64,
     latencies: [u64; BUCKETS],
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { rates: Rates::default(), calls: 0, latencies: [0; BUCKETS] }
+        Self { rates: Rates::default(), latencies: [0; BUCKETS] }
     }
 }
 
@@ -40,7 +39,7 @@ impl Tally {
         let mut below = 0;
         let slowest = counts.latencies.iter().position(|calls| {
             below += calls;
-            below * 100 >= counts.calls * 99 && counts.calls > 0
+            below * 100 >= counts.rates.lookups * 95 && counts.rates.lookups > 0
         });
         let latency = slowest.map_or(SignedDuration::ZERO, |bucket| {
             SignedDuration::from_millis(bounds().nth(bucket).unwrap_or(i64::MAX / 1_000_000))
@@ -69,12 +68,12 @@ impl Tally {
         }
     }
 
-    /// Counts the duration of a call.
-    pub(super) fn took(&self, duration: Duration) {
+    /// Counts the duration of a lookup.
+    pub(super) fn looked_up(&self, duration: Duration) {
         let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
         let bucket = bounds().position(|bound| millis <= bound).unwrap_or(BUCKETS - 1);
         let mut counts = self.lock();
-        counts.calls += 1;
+        counts.rates.lookups += 1;
         if let Some(calls) = counts.latencies.get_mut(bucket) {
             *calls += 1;
         }
@@ -94,17 +93,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latency_is_that_of_99_in_100_calls_within_a_quarter() {
+    fn the_latency_is_that_of_95_in_100_lookups_within_a_quarter() {
         let tally = Tally::default();
         assert_eq!(tally.rates(), Rates::default());
-        (0..99).for_each(|_| tally.took(Duration::from_millis(40)));
-        tally.took(Duration::from_secs(9));
+        (0..95).for_each(|_| tally.looked_up(Duration::from_millis(40)));
+        (0..5).for_each(|_| tally.looked_up(Duration::from_secs(9)));
         let latency = tally.rates().latency.as_millis();
         assert!((40..=50).contains(&latency), "{latency}");
-        (0..10).for_each(|_| tally.took(Duration::from_secs(9)));
+        (0..10).for_each(|_| tally.looked_up(Duration::from_secs(9)));
         let latency = tally.rates().latency.as_millis();
         assert!((9_000..=11_250).contains(&latency), "{latency}");
-        tally.took(Duration::from_hours(1));
+        tally.looked_up(Duration::from_hours(1));
         assert!(bounds().last() >= Some(600_000), "{:?}", bounds().last());
         tally.reset();
         assert_eq!(tally.rates(), Rates::default());

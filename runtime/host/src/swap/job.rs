@@ -2,8 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::failure::Failure;
 use super::spec::after;
-use super::step::Failure;
 
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(5);
 const LAST_RETRY: SignedDuration = SignedDuration::from_mins(5);
@@ -56,6 +56,7 @@ impl Job {
             Self::Running { failures, .. } => failures,
             _ => 0,
         };
+        let failure = failure.bounded();
         *self = if failure.is_permanent {
             Self::Refused(failure.message)
         } else {

@@ -165,7 +165,8 @@ impl Facts<'_> {
             OrderKind::SwapNow => {
                 status.swap_now = Some(self.now);
                 if let Some(candidate) = &mut status.candidate {
-                    candidate.accepted |= candidate.phase == Phase::Held;
+                    let was_seen = order.seen == Some(candidate.release.component);
+                    candidate.accepted |= candidate.phase == Phase::Held && was_seen;
                 }
             }
             OrderKind::Rollback => {

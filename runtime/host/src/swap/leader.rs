@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use pileus_loader::Digest;
 
+use super::failure::{Difference, Failure};
 use super::health::Rates;
 use super::job::Job;
 use super::spec::{Follow, Spec, after};
 use super::status::{Phase, Release, Status};
-use super::step::{Action, Difference, Event, Failure};
+use super::step::{Action, Event};
 
 /// What a leader observes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -212,7 +212,9 @@ impl Model {
 
     pub(super) fn order(&mut self, kind: OrderKind) {
         let number = self.order.map_or(1, |order| order.number + 1);
-        self.order = Some(Order { number, kind });
+        // The operator has read the status.
+        let seen = self.stored.candidate.as_ref().map(|candidate| candidate.release.component);
+        self.order = Some(Order { number, kind, seen });
     }
 
     pub(super) fn pass(&mut self, time: SignedDuration) {

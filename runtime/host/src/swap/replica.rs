@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::failure::Failure;
 use super::job::Job;
 use super::spec::after;
 use super::status::{Release, Status};
-use super::step::{Action, Ended, Failure, Stage};
+use super::step::{Action, Ended, Stage};
 
 /// The share of the lookups that a candidate answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

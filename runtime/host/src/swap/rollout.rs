@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
+use super::failure::{Difference, bounded};
 use super::health::regression;
 use super::lead::Facts;
 use super::spec::OnDifference;
 use super::status::{Candidate, Differences, Observation, Phase, Release, Status, Version};
-use super::step::Difference;
 
 /// How many differences the status shows in words.
 const SHOWN: usize = 20;
@@ -184,7 +184,7 @@ impl Facts<'_> {
 fn differences(found: &[Difference]) -> Differences {
     let words = |difference: &Difference| {
         let (Difference::Lookup(words) | Difference::Write(words)) = difference;
-        words.clone()
+        bounded(words.clone())
     };
     let writes = found.iter().filter(|difference| matches!(difference, Difference::Write(_))).count();
     let shown = found.iter().take(SHOWN).map(words).collect();

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use pileus_loader::Digest;
 
+use super::failure::{Difference, Failure};
 use super::health::Rates;
 use super::lead::lead;
 use super::leader::Leader;
@@ -162,24 +163,6 @@ pub struct Ended {
     pub result: Result<(), Failure>,
 }
 
-/// Why an action failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// For the operator: the object, the cause, the next step.
-    pub message: String,
-    /// Whether another attempt would fail in the same way.
-    pub is_permanent: bool,
-}
-
-/// What a dry run found, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Difference {
-    /// A lookup that the candidate answers differently.
-    Lookup(String),
-    /// A write that the candidate wanted for what is settled.
-    Write(String),
-}
-
 /// An order of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
@@ -187,6 +170,8 @@ pub struct Order {
     pub number: u64,
     /// What to do.
     pub kind: OrderKind,
+    /// The component that the operator saw as candidate. Only its differences are accepted.
+    pub seen: Option<Digest>,
 }
 
 /// What the operator can order.
@@ -198,7 +183,8 @@ pub enum OrderKind {
     Resume,
     /// End the canary if there is one, otherwise return to the previous release. What is left is rejected.
     Rollback,
-    /// Resolve at once and swap without window, pause or canary. Differences that are shown at this time are accepted.
+    /// Resolve at once and swap without window, pause or canary. The differences of the candidate that the operator saw are
+    /// accepted.
     SwapNow,
 }
 

@@ -462,10 +462,58 @@ fn the_status_remembers_the_last_50_rejections() {
     let facts = |model: &Model| model.replicas[0].state.clone();
     let model = settled(Quality::Good);
     let State { spec: Some(spec), replica, leader: Some(leader), .. } = &facts(&model) else { panic!() };
-    let facts = super::lead::Facts { spec, order: None, replica, leader, now: model.now };
+    let facts = lead::Facts { spec, order: None, replica, leader, now: model.now };
     for index in 0..60 {
         facts.reject(&mut status, release(index, 0), "it traps".to_owned());
     }
     assert_eq!(status.rejected.len(), 50);
     assert_eq!(status.rejected.last().map(|version| version.release), Some(release(59, 0)));
+}
+
+#[test]
+fn an_order_accepts_only_the_differences_of_the_candidate_that_the_operator_saw() {
+    let mut model = settled(Quality::Writes);
+    model.qualities[2] = Quality::Writes;
+    swap_to(&mut model, 1);
+    let order = Order { number: 1, kind: OrderKind::SwapNow, seen: Some(digest("component", 1)) };
+    swap_to(&mut model, 2);
+    assert_eq!(phase(&model), Some(Phase::Held));
+    model.order = Some(order);
+    pass(&mut model, 1);
+    assert_eq!((active(&model), phase(&model)), (Some(release(0, 0)), Some(Phase::Held)));
+    model.order = Some(Order { number: 2, seen: Some(digest("component", 2)), ..order });
+    pass(&mut model, 1);
+    assert_eq!(active(&model), Some(release(2, 0)));
+}
+
+#[test]
+fn no_text_makes_a_status_too_large() {
+    let endless = "ä".repeat(40_000);
+    let mut model = settled(Quality::Good);
+    model.tag = 1;
+    model.pass(minutes(12 * 60));
+    model.carry_out(0, 0, Fate::Succeeds);
+    model.carry_out(0, 0, Fate::Succeeds);
+    let failure = Failure { message: endless.clone(), is_permanent: true };
+    let ended = Ended { release: release(1, 0), stage: Stage::Fetch, result: Err(failure) };
+    model.send(0, Event::Prepared(ended));
+    model.settle(0);
+    assert_eq!(rejected(&model), [release(1, 0)]);
+    let text = serde_json::to_string(&model.status()).unwrap();
+    assert!(text.len() < 10_000, "{}", text.len());
+
+    let found = vec![Difference::Write(endless); 100];
+    let mut dry = settled(Quality::Good);
+    dry.tag = 1;
+    dry.pass(minutes(12 * 60));
+    while dry.replicas[0].pending.iter().all(|action| !matches!(action, Action::Compare { .. })) {
+        dry.carry_out(0, 0, Fate::Succeeds);
+        dry.deliver_status(0);
+    }
+    let compared = Event::Compared { candidate: release(1, 0), active: release(0, 0), result: Ok(found) };
+    dry.send(0, compared);
+    dry.settle(0);
+    let differences = dry.status().candidate.unwrap().differences.unwrap();
+    assert_eq!((differences.writes, differences.shown.len()), (100, 20));
+    assert!(differences.shown.iter().all(|words| words.len() < 1100));
 }

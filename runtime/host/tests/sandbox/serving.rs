@@ -72,6 +72,19 @@ async fn calls_of_a_replaced_release_that_take_too_long_are_ended() {
 }
 
 #[tokio::test]
+async fn a_release_whose_calls_were_ended_serves_again_after_a_rollback() {
+    let (engine, serving) = (engine(), Serving::new("test"));
+    let (old, new) = (add(&serving, &engine, "echo").await, add(&serving, &engine, "trap").await);
+    for roles in [roles(old, None), roles(new, None)] {
+        serving.assign(roles);
+    }
+    serving.abort(old);
+    serving.assign(roles(old, None));
+    let answers = serving.lookup(Purpose::Refresh, &nodes("a", 2)).await.unwrap();
+    assert!(matches!(answers[..], [Ok(Answer::Found(_)), Ok(Answer::Found(_))]), "{answers:?}");
+}
+
+#[tokio::test]
 async fn a_canary_answers_its_share_of_the_lookups_and_nothing_else() {
     let (engine, serving) = (engine(), Serving::new("test"));
     let (active, canary) = (add(&serving, &engine, "echo").await, add(&serving, &engine, "trap").await);

@@ -68,13 +68,14 @@ impl Source {
     pub(crate) fn follow(&self) -> Follow {
         match self {
             Self::File(path) => Follow::Tag(format!("file:{}", path.display())),
-            Self::Image(ImageSource { image: Image::Range(_, range), .. }) => {
-                Follow::Range(range.to_string())
+            // Another repository has other components, also under the same tag.
+            Self::Image(ImageSource { image: Image::Range(repository, range), .. }) => {
+                Follow::Range(format!("{repository} {range}"))
             }
             Self::Image(ImageSource { image: Image::Reference(reference), .. }) => match reference.digest {
                 Some(digest) => Follow::Digest(digest),
                 // The parser refuses a reference with neither.
-                None => Follow::Tag(reference.tag.clone().unwrap_or_default()),
+                None => Follow::Tag(reference.to_string()),
             },
         }
     }
@@ -274,11 +275,15 @@ mod tests {
     fn a_source_is_a_file_or_an_image_and_says_what_is_followed() {
         let follow = |source: &str| read(source).expect(source).follow();
         assert_eq!(follow("{file: a.wasm}"), Follow::Tag("file:/etc/pileus/a.wasm".to_owned()));
-        assert_eq!(follow("{image: ghcr.io/a/b:1.2}"), Follow::Tag("1.2".to_owned()));
+        assert_eq!(follow("{image: ghcr.io/a/b:1.2}"), Follow::Tag("ghcr.io/a/b:1.2".to_owned()));
+        assert_ne!(follow("{image: ghcr.io/a/b:1.2}"), follow("{image: ghcr.io/a/c:1.2}"));
         let pinned = Follow::Digest(DIGEST.parse().unwrap());
         assert_eq!(follow("{image: 'ghcr.io/a/b@DIGEST'}"), pinned);
         assert_eq!(follow("{image: 'ghcr.io/a/b:1.2@DIGEST'}"), pinned);
-        assert_eq!(follow("{image: ghcr.io/a/b, versions: '>=1, <2'}"), Follow::Range(">=1, <2".to_owned()));
+        assert_eq!(
+            follow("{image: ghcr.io/a/b, versions: '>=1, <2'}"),
+            Follow::Range("ghcr.io/a/b >=1, <2".to_owned())
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The documents of the cluster: all CloudProvider resources, watched.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -12,14 +12,11 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use pileus_controllers::{HealthCheck, describe};
 use pileus_gate::Problem;
-use pileus_host::swap::{Order, OrderKind};
 
 use super::{DocumentChange, PresentDocument};
 use crate::document::{CloudProvider, ClusterOrigin, DocumentOrigin};
+use crate::order_annotation::{self, ORDER};
 use crate::releases::{Record, of_resource};
-
-/// The annotation with the operator's last order, as in `7 rollback`.
-pub(crate) const ORDER: &str = "pileus.dev/order";
 
 /// The CloudProvider resources of a cluster.
 pub(crate) struct FollowedResources {
@@ -27,10 +24,7 @@ pub(crate) struct FollowedResources {
     origin: Arc<ClusterOrigin>,
     watch: Pin<Box<dyn Stream<Item = watcher::Result<watcher::Event<DynamicObject>>> + Send>>,
     check: HealthCheck,
-    /// The names that are known.
-    known: Vec<String>,
-    /// Those of the list that is being read.
-    listed: Vec<String>,
+    versions: Versions,
     unread: VecDeque<DocumentChange>,
     /// Whether all that exist were reported once.
     is_listed: bool,
@@ -52,8 +46,8 @@ impl FollowedResources {
     pub(crate) fn new(client: Client, origin: ClusterOrigin, check: HealthCheck) -> Self {
         let api = Api::all_with(client, &api_resource());
         let watch = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
-        let (known, listed, unread, is_listed) = Default::default();
-        Self { api, origin: Arc::new(origin), watch, check, known, listed, unread, is_listed }
+        let (versions, unread, is_listed) = Default::default();
+        Self { api, origin: Arc::new(origin), watch, check, versions, unread, is_listed }
     }
 
     /// The place of a provider's status.
@@ -88,17 +82,19 @@ impl FollowedResources {
 
     fn on_event(&mut self, event: watcher::Event<DynamicObject>) {
         match event {
-            watcher::Event::Init => self.listed.clear(),
+            watcher::Event::Init => self.versions.listed.clear(),
             watcher::Event::InitApply(resource) => {
-                self.listed.push(resource.name_any());
+                let name = resource.name_any();
+                if self.versions.list(&name, version(&resource)) {
+                    // What is in memory is of another history.
+                    tracing::warn!(provider = %name, "the API server's store went back, so the provider begins anew");
+                    self.unread.push_back(DocumentChange::Gone(name));
+                }
                 self.present(&resource);
             }
             watcher::Event::InitDone => {
                 self.check.pass();
-                let listed = std::mem::take(&mut self.listed);
-                let gone = self.known.iter().filter(|name| !listed.contains(name)).cloned();
-                self.unread.extend(gone.map(DocumentChange::Gone));
-                self.known = listed;
+                self.unread.extend(self.versions.end_list().into_iter().map(DocumentChange::Gone));
                 if !self.is_listed {
                     self.is_listed = true;
                     self.unread.push_back(DocumentChange::Listed);
@@ -106,14 +102,12 @@ impl FollowedResources {
             }
             watcher::Event::Apply(resource) => {
                 self.check.pass();
-                if !self.known.contains(&resource.name_any()) {
-                    self.known.push(resource.name_any());
-                }
+                self.versions.known.insert(resource.name_any(), version(&resource));
                 self.present(&resource);
             }
             watcher::Event::Delete(resource) => {
                 let name = resource.name_any();
-                self.known.retain(|known| *known != name);
+                self.versions.known.remove(&name);
                 self.unread.push_back(DocumentChange::Gone(name));
             }
         }
@@ -126,7 +120,7 @@ impl FollowedResources {
             let problems = Problem::list(problems);
             tracing::warn!(provider = %name, "the CloudProvider is invalid, and the former one stays in use:{problems}");
         });
-        let order = resource.annotations().get(ORDER).and_then(|text| read_order(text));
+        let order = resource.annotations().get(ORDER).and_then(|text| order_annotation::read(text));
         self.unread.push_back(DocumentChange::Present(Box::new(PresentDocument {
             name,
             uid: resource.uid(),
@@ -143,17 +137,31 @@ impl FollowedResources {
     }
 }
 
-/// Reads an order: its number, and what to do.
-pub(crate) fn read_order(text: &str) -> Option<Order> {
-    let (number, kind) = text.split_once(' ')?;
-    let kind = match kind.trim() {
-        "pause" => OrderKind::Pause,
-        "resume" => OrderKind::Resume,
-        "rollback" => OrderKind::Rollback,
-        "swap" => OrderKind::SwapNow,
-        _ => return None,
-    };
-    Some(Order { number: number.parse().ok()?, kind })
+/// The version of a resource, which grows with each write.
+fn version(resource: &DynamicObject) -> u64 {
+    resource.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+/// The versions of the resources that are known, by name. Pure.
+#[derive(Default)]
+struct Versions {
+    known: BTreeMap<String, u64>,
+    /// Those of the list that is being read.
+    listed: BTreeMap<String, u64>,
+}
+
+impl Versions {
+    /// A resource is in the list. Returns whether it is older than what is known: the API server's store was restored.
+    fn list(&mut self, name: &str, version: u64) -> bool {
+        self.listed.insert(name.to_owned(), version);
+        self.known.get(name).is_some_and(|known| *known > version)
+    }
+
+    /// The list is complete. Returns the names that are gone.
+    fn end_list(&mut self) -> Vec<String> {
+        let before = std::mem::replace(&mut self.known, std::mem::take(&mut self.listed));
+        before.into_keys().filter(|name| !self.known.contains_key(name)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -161,14 +169,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_a_number_and_a_word() {
-        let read = |text| read_order(text).map(|order| (order.number, order.kind));
-        assert_eq!(read("7 rollback"), Some((7, OrderKind::Rollback)));
-        assert_eq!(read("1 swap"), Some((1, OrderKind::SwapNow)));
-        assert_eq!(read("12 pause"), Some((12, OrderKind::Pause)));
-        assert_eq!(read("13 resume"), Some((13, OrderKind::Resume)));
-        for wrong in ["", "rollback", "x rollback", "1 delete", "-1 swap"] {
-            assert_eq!(read(wrong), None, "{wrong}");
+    fn a_list_shows_what_is_gone_and_what_went_back() {
+        let mut versions = Versions::default();
+        let lists: [(&[(&str, u64)], &[&str], &[&str]); 4] = [
+            (&[("a", 5), ("b", 7)], &[], &[]),
+            (&[("a", 9)], &[], &["b"]),
+            (&[("a", 9), ("b", 8)], &[], &[]),
+            (&[("a", 6), ("b", 8)], &["a"], &[]),
+        ];
+        for (list, back, gone) in lists {
+            let went_back: Vec<_> = list
+                .iter()
+                .filter(|(name, version)| versions.list(name, *version))
+                .map(|(name, _)| *name)
+                .collect();
+            assert_eq!(went_back, back, "{list:?}");
+            assert_eq!(versions.end_list(), gone, "{list:?}");
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use pileus_host::Component;
 use pileus_host::swap::{Action, Ended, Event, Failure, Follow, Release, Stage, Status};
 use pileus_loader::Verified;
 
@@ -71,7 +70,7 @@ impl Releases {
 
     fn prepare(&mut self, stage: Stage, release: Release) {
         let document = self.document_of(release);
-        let (deps, name) = (Arc::clone(&self.deps), self.name.clone());
+        let deps = Arc::clone(&self.deps);
         let prepared = self.prepared.entry(release).or_default();
         let (verified, component) = (prepared.verified.clone(), prepared.component.clone());
         let distrust = prepared.distrust.take();
@@ -94,23 +93,12 @@ impl Releases {
                         }
                     },
                     Stage::Compile => {
-                        let failed = |source| Error::Provider { provider: name.clone(), source };
-                        let component = match (compiled, verified) {
-                            (Some(component), _) => component,
-                            (None, Some(verified)) => {
-                                Arc::new(Component::load(&deps.engine, verified).await.map_err(failed)?)
-                            }
-                            (None, None) => {
-                                let verified = prepare::fetch(&deps, release, &document).await?;
-                                Arc::new(Component::load(&deps.engine, verified).await.map_err(failed)?)
-                            }
-                        };
-                        Ok(Some(Made::Component(component)))
+                        let component = prepare::compile(&deps, release, &document, compiled.ok_or(verified));
+                        Ok(Some(Made::Component(component.await?)))
                     }
                     Stage::Check => {
-                        let missing =
-                            || Error::Settings { problem: "its component isn't compiled".to_owned() };
-                        let component = compiled.ok_or_else(missing)?;
+                        let component = prepare::compile(&deps, release, &document, compiled.ok_or(verified));
+                        let component = component.await?;
                         let ready = prepare::check(&deps, component, document, active.as_ref()).await?;
                         Ok(Some(Made::Ready(Box::new(ready))))
                     }
@@ -208,6 +196,7 @@ impl Releases {
         self.serving.assign(self.state.roles());
         tracing::info!(
             provider = %self.name, version = %ready.description.version, digest = %release.component,
+            settings = %release.settings.short(),
             controllers = if continues { "go on" } else { "begin" }, "release serves calls"
         );
         if continues {

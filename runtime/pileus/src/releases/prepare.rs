@@ -78,6 +78,22 @@ pub(super) async fn fetch(
     }
 }
 
+/// Returns the code of a release, or gets it for the bytes that were verified, or else that are fetched now.
+pub(super) async fn compile(
+    deps: &ReleaseDeps,
+    release: Release,
+    document: &CloudProvider,
+    known: Result<Arc<Component>, Option<Verified>>,
+) -> Result<Arc<Component>, Error> {
+    let verified = match known {
+        Ok(component) => return Ok(component),
+        Err(Some(verified)) => verified,
+        Err(None) => fetch(deps, release, document).await?,
+    };
+    let loaded = Component::load(&deps.engine, verified).await;
+    loaded.map(Arc::new).map_err(|source| Error::Provider { provider: document.name.clone(), source })
+}
+
 /// Where an image is, without what names one of its versions: a digest that was found adds no trust.
 fn unpinned(image: &ImageSource) -> Reference {
     Reference { repository: image.image.repository().clone(), tag: None, digest: None }

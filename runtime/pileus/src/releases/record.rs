@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::document::API_VERSION;
+use crate::order_annotation::{self, ORDER};
 use crate::recorded::Recorded;
 use crate::resource_status;
 
@@ -93,7 +94,14 @@ pub(crate) fn of_resource(resource: &DynamicObject) -> Recorded {
         let name = resource.name_any();
         tracing::warn!(provider = %name, %error, "the status of the resource can't be read; it counts as empty");
     });
-    Recorded { revision, ..recorded.unwrap_or_default() }
+    let mut recorded = Recorded { revision, ..recorded.unwrap_or_default() };
+    // Who may write a status alone must not be able to make Pileus wait for generations and orders that never come.
+    let status = &mut recorded.status;
+    let generation = resource.metadata.generation.and_then(|generation| u64::try_from(generation).ok());
+    status.observed_generation = status.observed_generation.min(generation.unwrap_or_default());
+    let ordered = resource.annotations().get(ORDER).and_then(|text| order_annotation::read(text));
+    status.last_order = status.last_order.min(ordered.map(|order| order.number));
+    recorded
 }
 
 /// The version of a resource, which grows with each write.

@@ -145,7 +145,7 @@ fn status() -> Value {
         "active": version, "previous": version, "rejected": [version],
         "observing": {
             "since": since,
-            "baseline": {"items": 9, "errors": 1, "traps": 0, "throttled": 0, "latency": "PT0.25S"},
+            "baseline": {"items": 9, "errors": 1, "traps": 0, "throttled": 0, "lookups": 0, "latency": "PT0.25S"},
         },
         "candidate": {
             "release": release, "version": "1.3.0", "since": since, "phase": {"name": "canary", "since": since, "share": 10},

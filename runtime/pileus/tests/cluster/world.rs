@@ -369,6 +369,14 @@ impl Run {
         self.process.as_ref().unwrap().await_line(wanted, SOON).await.unwrap()
     }
 
+    /// As [`Run::logged`], for a line that isn't among these.
+    pub(crate) async fn logged_besides(&self, known: &[String], parts: &[&str]) -> String {
+        let wanted = |line: &str| {
+            parts.iter().all(|part| line.contains(part)) && !known.iter().any(|known| known == line)
+        };
+        self.process.as_ref().unwrap().await_line(wanted, SOON).await.unwrap()
+    }
+
     /// Asks it to stop, waits until it says that it has, and returns how it ended.
     pub(crate) async fn stop(mut self) -> ExitStatus {
         self.process.as_ref().unwrap().signal(Signal::TERM).unwrap();

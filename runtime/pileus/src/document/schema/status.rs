@@ -67,8 +67,8 @@ fn component_version() -> Schema {
 fn resolved() -> Schema {
     let follow = Schema::object("What was resolved: one of these.")
         .field("digest", words("This digest."))
-        .field("tag", words("This tag."))
-        .field("range", words("The highest version within this range."));
+        .field("tag", words("This tag of this repository."))
+        .field("range", words("The highest version of this repository within this range."));
     Schema::object("What the tag or range named when it was last resolved.")
         .required("follow", follow)
         .required("component", digest("What it names."))
@@ -83,7 +83,8 @@ fn observing() -> Schema {
             count("Those at which the provider trapped, ran out of time or violated the contract."),
         )
         .required("throttled", count("Those that the cloud throttled."))
-        .required("latency", words("The time within which 99 of 100 calls ended, in ISO 8601."));
+        .required("lookups", count("How many calls made lookups."))
+        .required("latency", words("The time within which 95 of 100 of these ended, in ISO 8601."));
     Schema::object("Present until the active release has proven itself.")
         .required("since", time("Since when."))
         .required("baseline", rates)
@@ -164,7 +165,7 @@ mod tests {
             last_order: Some(7),
             paused: true,
             swap_now: Some(since),
-            resolved: Some(Resolved { follow: Follow::Tag("1.2".to_owned()), component }),
+            resolved: Some(Resolved { follow: Follow::Tag("ghcr.io/a/b:1.2".to_owned()), component }),
             active: Some(version.clone()),
             observing: Some(Observation { since, baseline: Rates::default() }),
             previous: Some(version.clone()),

@@ -1,0 +1,24 @@
+//! What the controllers of a provider are made for.
+
+use pileus_controllers::facts::service::NodeSelector;
+use pileus_host::Declaration;
+
+use crate::document::CloudProvider;
+
+/// What controllers are made for. They go on as long as it stays the same.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Conditions {
+    pub(crate) declaration: Declaration,
+    pub(super) classes: Vec<String>,
+    pub(super) node_selector: NodeSelector,
+    pub(super) is_default: bool,
+}
+
+impl Conditions {
+    /// Those of a release and the document that it runs under.
+    pub(crate) fn new(declaration: Declaration, document: &CloudProvider) -> Self {
+        let CloudProvider { classes, node_selector, is_default, .. } = document;
+        let (classes, node_selector) = (classes.clone(), node_selector.clone());
+        Self { declaration, classes, node_selector, is_default: *is_default }
+    }
+}
