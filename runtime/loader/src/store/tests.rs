@@ -1,9 +1,9 @@
 use super::*;
 use crate::trust::evidence::Evidence;
 
-/// Room for two components of the tests.
+/// Room for two components of the tests, with their records.
 pub(super) fn store(root: &Path) -> Store {
-    Store::open(root, 2 * 1000).unwrap()
+    Store::open(root, 2 * 1400).unwrap()
 }
 
 pub(super) fn component(version: &str) -> Vec<u8> {
@@ -130,6 +130,26 @@ async fn what_runs_is_never_evicted_and_the_rest_by_its_last_use() {
         !has(four) && store.component(four_layer).is_none(),
         "there is room for one beside the pinned one"
     );
+}
+
+#[tokio::test]
+async fn records_of_one_component_stay_within_the_budget_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("store"));
+    let (digest, layer) = put(&store, "one").await;
+    for number in 0..20 {
+        let (.., artifact, _) = manifest("one");
+        let artifact = StoredArtifact { repository: format!("r.example/{number}"), ..artifact };
+        store.put_artifact(&artifact, digest).unwrap();
+        let size: u64 =
+            ["components", "artifacts"].iter().flat_map(|it| store.files(it)).map(|(_, size, _)| size).sum();
+        assert!(size <= store.budget, "{number}: {size}");
+        let repository = Repository { registry: "r.example".into(), name: number.to_string() };
+        assert!(
+            store.artifact(&repository, digest).is_some() && store.component(layer).is_some(),
+            "{number}"
+        );
+    }
 }
 
 #[tokio::test]
