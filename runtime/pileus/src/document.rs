@@ -197,7 +197,7 @@ impl CloudProvider {
         let mut document = Fields::of("", Some(resource), &mut problems);
         let name = document.object("metadata").required("name", name);
         let read = Self::spec(&mut document, resource.get("spec"), name, &Origin::Cluster(origin));
-        read.filter(|_| problems.is_empty()).ok_or(problems)
+        read.filter(|_| problems.is_empty()).map(Self::pinned).ok_or(problems)
     }
 
     /// Parses a document.
@@ -216,10 +216,19 @@ impl CloudProvider {
         metadata.end();
         let read = Self::spec(&mut document, value.get("spec"), name, origin);
         document.end();
-        read.filter(|_| problems.is_empty()).ok_or(problems)
+        read.filter(|_| problems.is_empty()).map(Self::pinned).ok_or(problems)
     }
 
-    /// Reads the field `spec`, whose value is `written`. A result counts only if there are no problems.
+    /// The digest by which the operator pins an image makes it trusted.
+    fn pinned(self) -> Self {
+        match self.source.pinned() {
+            Some(digest) => Self { trust: self.trust.pinned(digest), ..self },
+            None => self,
+        }
+    }
+
+    /// Reads the field `spec`, whose value is `written`. A result counts only if there are no problems. The digest of an image adds
+    /// no trust here: it may be one that was found.
     fn spec(
         document: &mut Fields<'_>,
         written: Option<&Value>,

@@ -37,6 +37,7 @@ impl Settings {
                 {
                     let trust = fields.entry("trust").or_insert_with(|| json!({}));
                     if let Some(trust) = trust.as_object_mut() {
+                        trust.remove("insecure");
                         trust.insert("digest".to_owned(), json!(digest));
                     }
                 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use pileus_host::swap::Follow;
-use pileus_loader::{CredentialSource, Loader, Reference, RegistrySettings, Repository, SecretFile};
+use pileus_loader::{CredentialSource, Digest, Loader, Reference, RegistrySettings, Repository, SecretFile};
 use semver::{Version, VersionReq};
 
 use super::credentials::secret_name;
@@ -64,6 +64,14 @@ impl Image {
 }
 
 impl Source {
+    /// The digest by which an image is pinned.
+    pub(crate) fn pinned(&self) -> Option<Digest> {
+        match self {
+            Self::Image(ImageSource { image: Image::Reference(reference), .. }) => reference.digest,
+            Self::Image(ImageSource { image: Image::Range(..), .. }) | Self::File(_) => None,
+        }
+    }
+
     /// How a swap follows this source. A file is followed like a tag: it is read again, and may have changed.
     pub(crate) fn follow(&self) -> Follow {
         match self {
