@@ -241,7 +241,8 @@ impl CloudProvider {
         let swap = swap::policy(&mut spec, interval);
         let configuration = spec.json_object("configuration");
         let before = spec.problems();
-        let grants: Vec<_> = spec.objects("grants", grants::grant).into_iter().flatten().collect();
+        let grants: Vec<_> =
+            spec.objects("grants", |fields| grants::grant(fields, origin)).into_iter().flatten().collect();
         let grants_are_valid = spec.problems() == before;
         let limits = spec.named("limits", limits::limit).into_iter().flatten().collect();
         let before = spec.problems();
@@ -606,7 +607,7 @@ extra: 1
             "spec": {"source": {"image": "ghcr.io/a/b:1"}, "trust": {"insecure": true}},
             "status": {"paused": true},
         });
-        let origin = ClusterOrigin::new(Secrets::default(), None).unwrap();
+        let origin = ClusterOrigin::new(Secrets::default(), None, false).unwrap();
         let read = CloudProvider::from_resource(&resource, &origin).unwrap();
         assert_eq!((read.name.as_str(), read.configuration.as_str()), ("hetzner", "{}"));
         assert_eq!(read.settings, Settings::of(&resource["spec"], &read.source));
@@ -621,7 +622,7 @@ extra: 1
     /// A cluster test runs the same rows against the API server.
     #[test]
     fn documents_of_the_cluster_and_of_files_are_accepted_as_their_table_says() {
-        let cluster = ClusterOrigin::new(Secrets::default(), None).unwrap();
+        let cluster = ClusterOrigin::new(Secrets::default(), None, true).unwrap();
         for (change, document, expected) in rows::documents() {
             let of_cluster = CloudProvider::from_resource(&document, &cluster);
             assert_eq!(

@@ -111,7 +111,8 @@ fn documents(
     if let Some(file) = file {
         return Ok(Documents::File(Box::new(file)));
     }
-    let origin = ClusterOrigin::new(secrets, arguments.provider_files.as_deref())?;
+    let origin =
+        ClusterOrigin::new(secrets, arguments.provider_files.as_deref(), arguments.provider_node_access)?;
     let check = health.check("provider-watch", "the API server has not sent the list of CloudProviders yet");
     Ok(Documents::Resources(Box::new(FollowedResources::new(client.clone(), origin, check))))
 }
