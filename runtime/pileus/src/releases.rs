@@ -47,6 +47,8 @@ const MEASURE_PERIOD: Duration = Duration::from_secs(1);
 pub(crate) enum Input {
     /// The document is so. Without a generation, it counts as changed where it differs from the one before.
     Document { generation: Option<u64>, document: Arc<CloudProvider> },
+    /// The document has changed and can't be used: why.
+    InvalidDocument(String),
     /// The shared record was read.
     Recorded(Box<Recorded>),
     /// The operator's order was read.
@@ -182,6 +184,7 @@ impl Releases {
                 self.document = Some(document);
                 self.on_event(event).await
             }
+            Input::InvalidDocument(problems) => self.on_event(Event::InvalidSpec(problems)).await,
             Input::Recorded(recorded) => Box::pin(self.on_recorded(*recorded)).await,
             Input::Ordered(order) => self.on_event(Event::Ordered(order)).await,
             Input::Leads(leading) => {

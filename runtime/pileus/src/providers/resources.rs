@@ -11,7 +11,6 @@ use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use pileus_controllers::{HealthCheck, describe};
-use pileus_gate::Problem;
 use pileus_host::swap::{Order, OrderKind};
 
 use super::{DocumentChange, PresentDocument};
@@ -122,9 +121,11 @@ impl FollowedResources {
     fn present(&mut self, resource: &DynamicObject) {
         let name = resource.name_any();
         let value = serde_json::to_value(resource).unwrap_or_default();
-        let document = CloudProvider::from_resource(&value, &self.origin).inspect_err(|problems| {
-            let problems = Problem::list(problems);
-            tracing::warn!(provider = %name, "the CloudProvider is invalid, and the former one stays in use:{problems}");
+        let document = CloudProvider::from_resource(&value, &self.origin).map_err(|problems| {
+            let each: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            let problems = each.join("; ");
+            tracing::warn!(provider = %name, problems, "the CloudProvider is invalid, and the former one stays in use");
+            problems
         });
         let order = resource.annotations().get(ORDER).and_then(|text| read_order(text));
         self.unread.push_back(DocumentChange::Present(Box::new(PresentDocument {
@@ -135,7 +136,7 @@ impl FollowedResources {
                 .creation_timestamp
                 .as_ref()
                 .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-            document: document.ok(),
+            document,
             generation: resource.metadata.generation.and_then(|generation| u64::try_from(generation).ok()),
             recorded: Some(of_resource(resource)),
             order,
