@@ -12,8 +12,10 @@
 mod actions;
 mod compare;
 mod job;
+mod leadership;
 mod prepare;
 mod record;
+mod revisions;
 mod shown;
 
 use std::collections::BTreeMap;
@@ -22,13 +24,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use pileus_host::Serving;
-use pileus_host::swap::{Event, Order, Release, State, step};
+use pileus_host::swap::{Event, Order, Release, State, Status, step};
 use pileus_loader::Digest;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::document::{CloudProvider, DocumentOrigin};
+use crate::document::{CloudProvider, DocumentOrigin, Settings};
 use crate::error::Error;
 use crate::leading::Leading;
 use crate::recorded::Recorded;
@@ -38,6 +40,7 @@ use job::{Done, Made, Prepared, sleep_until};
 use prepare::Ready;
 pub(crate) use prepare::ReleaseDeps;
 pub(crate) use record::{Record, of_resource};
+pub(crate) use revisions::Revisions;
 pub(crate) use shown::Shown;
 
 /// How often the leader looks how releases do.
@@ -82,6 +85,9 @@ pub(crate) struct Releases {
     last_generation: u64,
     /// Whether the state machine was told that this replica decides.
     decides: bool,
+    /// How many writes of the status are under way, and what was read meanwhile.
+    writes: usize,
+    unread: Option<Recorded>,
 }
 
 impl Releases {
@@ -113,6 +119,8 @@ impl Releases {
             leads: false,
             last_generation: 0,
             decides: false,
+            writes: 0,
+            unread: None,
         }
     }
 
@@ -182,6 +190,7 @@ impl Releases {
                 let event = Event::Spec(document.followed(generation));
                 self.last_generation = generation;
                 self.document = Some(document);
+                self.forget_settings();
                 self.on_event(event).await
             }
             Input::InvalidDocument(problems) => self.on_event(Event::InvalidSpec(problems)).await,
@@ -195,6 +204,14 @@ impl Releases {
         }
     }
 
+    /// Drops the settings that neither the status nor the document names, so that no status returns to them.
+    fn forget_settings(&mut self) {
+        let status = self.state.status().into_iter().flat_map(Status::releases);
+        let present = self.document.as_ref().map(|document| document.settings.digest);
+        let named: Vec<_> = status.map(|release| release.settings).chain(present).collect();
+        self.settings.retain(|digest, _| named.contains(digest));
+    }
+
     /// The generation of a document that no API server counts.
     fn generation(&self, document: &CloudProvider) -> u64 {
         let known = self.document.as_ref().map(|known| known.identity()).or(self.recorded.document);
@@ -203,56 +220,7 @@ impl Releases {
         if known == Some(document.identity()) { last } else { last + 1 }
     }
 
-    async fn on_recorded(&mut self, recorded: Recorded) -> Result<(), Error> {
-        self.learn(&recorded);
-        if recorded.revision >= self.recorded.revision {
-            self.recorded = recorded.clone();
-        }
-        let Recorded { revision, status, .. } = recorded;
-        self.on_event(Event::Status { revision, status }).await?;
-        Box::pin(self.decide()).await
-    }
-
-    /// Keeps what other replicas know about releases.
-    fn learn(&mut self, recorded: &Recorded) {
-        let Recorded { settings, versions, .. } = recorded.clone();
-        self.settings.extend(settings);
-        self.versions.extend(versions);
-    }
-
-    /// Tells the state machine whether this replica decides: the leader does, and for a record of its own each replica while
-    /// nothing is active, since then there is nothing to swap from.
-    async fn decide(&mut self) -> Result<(), Error> {
-        let has_active = self.recorded.status.active.is_some();
-        let decides = self.leads || (self.record.is_own() && !has_active);
-        if decides == self.decides {
-            return Ok(());
-        }
-        self.decides = decides;
-        if !decides {
-            return self.on_event(Event::Follows).await;
-        }
-        // A leader never works from an older status than the one that it finds.
-        match self.record.read(&self.recorded).await {
-            Ok(recorded) => {
-                self.learn(&recorded);
-                self.recorded = recorded.clone();
-                let Recorded { revision, status, .. } = recorded;
-                self.on_event(Event::Leads { revision, status }).await
-            }
-            Err(error) => {
-                tracing::warn!(provider = %self.name, %error, "can't read the status of the provider; trying again");
-                self.decides = false;
-                self.jobs.spawn(async {
-                    tokio::time::sleep(MEASURE_PERIOD).await;
-                    Done::of(Event::Woke)
-                });
-                Ok(())
-            }
-        }
-    }
-
-    async fn on_done(&mut self, Done { event, made, recorded, refusal }: Done) -> Result<(), Error> {
+    async fn on_done(&mut self, Done { event, made, write, refusal }: Done) -> Result<(), Error> {
         match made {
             Some((release, Made::Verified(verified))) => {
                 self.prepared.entry(release).or_default().verified = Some(verified);
@@ -264,6 +232,8 @@ impl Releases {
             }
             Some((release, Made::Ready(ready))) => {
                 let (ready, guest) = *ready;
+                let Settings { digest, spec } = ready.document.settings.clone();
+                self.settings.insert(digest, spec);
                 self.versions.insert(release.component, ready.description.version.clone());
                 self.prepared.entry(release).or_default().ready = Some(ready);
                 self.serving.add(release, guest);
@@ -273,8 +243,8 @@ impl Releases {
             }
             None => {}
         }
-        if let Some(recorded) = recorded {
-            self.recorded = recorded;
+        if let Some(result) = write {
+            self.on_write_result(result);
         }
         if let Some(refusal) = refusal
             && self.record.is_own()
@@ -283,6 +253,7 @@ impl Releases {
             return Err(refusal);
         }
         self.on_event(event).await?;
+        Box::pin(self.read_on()).await?;
         Box::pin(self.decide()).await
     }
 

@@ -47,7 +47,7 @@ impl Settings {
     }
 
     /// Those that were kept as this `spec`.
-    pub(super) fn kept(mut spec: Value) -> Self {
+    pub(crate) fn kept(mut spec: Value) -> Self {
         spec.sort_all_objects();
         Self { digest: Digest::of(spec.to_string().as_bytes()), spec }
     }

@@ -15,13 +15,16 @@ use pileus_host::swap::{Order, OrderKind};
 
 use super::{DocumentChange, PresentDocument};
 use crate::document::{CloudProvider, ClusterOrigin, DocumentOrigin};
-use crate::releases::{Record, of_resource};
+use crate::releases::{Record, Revisions, of_resource};
 
 /// The annotation with the operator's last order, as in `7 rollback`.
 pub(crate) const ORDER: &str = "pileus.dev/order";
 
 /// The CloudProvider resources of a cluster.
 pub(crate) struct FollowedResources {
+    client: Client,
+    /// The one in which Pileus keeps the settings of releases.
+    namespace: String,
     api: Api<DynamicObject>,
     origin: Arc<ClusterOrigin>,
     watch: Pin<Box<dyn Stream<Item = watcher::Result<watcher::Event<DynamicObject>>> + Send>>,
@@ -47,17 +50,24 @@ pub(crate) fn api_resource() -> ApiResource {
 }
 
 impl FollowedResources {
-    /// Begins to watch the resources.
-    pub(crate) fn new(client: Client, origin: ClusterOrigin, check: HealthCheck) -> Self {
-        let api = Api::all_with(client, &api_resource());
+    /// Begins to watch the resources. The namespace is that of Pileus.
+    pub(crate) fn new(
+        (client, namespace): (Client, &str),
+        origin: ClusterOrigin,
+        check: HealthCheck,
+    ) -> Self {
+        let api = Api::all_with(client.clone(), &api_resource());
         let watch = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
         let (known, listed, unread, is_listed) = Default::default();
-        Self { api, origin: Arc::new(origin), watch, check, known, listed, unread, is_listed }
+        let (namespace, origin) = (namespace.to_owned(), Arc::new(origin));
+        Self { client, namespace, api, origin, watch, check, known, listed, unread, is_listed }
     }
 
     /// The place of a provider's status.
     pub(super) fn record(&self, name: &str) -> Record {
-        Record::Resource { api: Box::new(self.api.clone()), name: name.to_owned() }
+        let revisions = Revisions::new(self.client.clone(), &self.namespace, name);
+        let (api, revisions) = (Box::new(self.api.clone()), Box::new(revisions));
+        Record::Resource { api, revisions, name: name.to_owned() }
     }
 
     /// What references in the documents are resolved with.

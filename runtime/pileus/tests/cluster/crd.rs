@@ -156,7 +156,6 @@ fn status() -> Value {
             "observedGeneration": 1,
         }],
         "lastError": {"message": "the registry is away", "since": since},
-        "settings": [{"digest": digest, "spec": {"configuration": {"a": [1, null]}}}],
     })
 }
 
