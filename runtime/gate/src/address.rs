@@ -173,6 +173,28 @@ pub(crate) fn is_near(address: IpAddr) -> bool {
     near(address) || embedded(address).any(near)
 }
 
+/// Whether a granted range opens an address that means this machine, its link or its metadata service, or is a part of their
+/// ranges. A wider range doesn't open those that only their single address opens.
+pub fn opens_node(range: IpNet) -> bool {
+    use BlockReason::{LinkLocal, Loopback, Metadata, Unspecified};
+    if range.prefix_len() == range.max_prefix_len() {
+        return is_near(range.addr()) || reason(range.addr().to_canonical()) == Some(Unspecified);
+    }
+    let range = match range {
+        // Behind the well-known NAT64 prefix the embedded addresses count.
+        IpNet::V6(outer) if is_nat64(outer.network()) && outer.prefix_len() >= 96 => {
+            let [.., a, b, c, d] = outer.network().octets();
+            v4(a, b, c, d, outer.prefix_len() - 96)
+        }
+        other => other,
+    };
+    RANGES.iter().any(|(known, reason)| match reason {
+        Loopback | Unspecified => known.contains(&range) || range.contains(known),
+        Metadata | LinkLocal => known.contains(&range),
+        _ => false,
+    })
+}
+
 fn reason(address: IpAddr) -> Option<BlockReason> {
     let known = RANGES.iter().find(|(range, _)| range.contains(&address)).map(|(_, reason)| *reason);
     let unassigned = address.is_ipv6() && !GLOBAL.contains(&address);
@@ -386,6 +408,36 @@ mod tests {
                 assert_eq!(check_output(form), Err(BlockReason::Metadata), "{text} as {form}");
             }
             assert_eq!(permit(plain, &[IpNet::from(plain)], &[]), Ok(()), "{text} alone");
+        }
+    }
+
+    #[test]
+    fn each_range_that_opens_an_address_of_this_node_is_known_as_one() {
+        let others = ["127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "0.1.2.3", "::", "169.254.1.1", "fe80::1"];
+        for text in SERVICES.iter().chain(&others) {
+            let plain = address(text);
+            let translated = match plain {
+                IpAddr::V4(v4) => {
+                    let [a, b, c, d] = v4.octets().map(u16::from);
+                    Some(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, (a << 8) | b, (c << 8) | d).into())
+                }
+                IpAddr::V6(_) => None,
+            };
+            for form in [plain].into_iter().chain(translated) {
+                let longest = IpNet::from(form).max_prefix_len();
+                for prefix in 0..=longest {
+                    let range = IpNet::new(form, prefix).unwrap().trunc();
+                    if permit(form, &[range], &[]).is_ok() {
+                        assert!(opens_node(range), "{range} opens {form}");
+                    }
+                }
+                assert!(opens_node(IpNet::from(form)), "{form}");
+            }
+        }
+        for range in ["10.0.0.0/8", "100.64.0.0/10", "192.168.1.1", "fc00::/7", "20.1.2.3", "2603:1030::/32"]
+        {
+            let range = range.parse().unwrap_or_else(|_| IpNet::from(address(range)));
+            assert!(!opens_node(range), "{range}");
         }
     }
 

@@ -79,7 +79,7 @@ mod trust;
 mod upstream;
 mod writes;
 
-pub use address::check_output;
+pub use address::{check_output, opens_node};
 pub use body::Body;
 pub use budget::{MemoryBudget, MemoryCharge, MemoryExcess};
 pub use cache::{CacheState, Evidence, View};

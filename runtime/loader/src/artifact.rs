@@ -223,6 +223,7 @@ pub(crate) async fn trusted(
         session.evidence(digest, &session.referrers(digest).await?).await?
     };
     let trust = verify::verify(artifact(reference, digest), policy, &evidence, now).map_err(judged)?;
+    let evidence = verify::counted(evidence, artifact(reference, digest), policy, now);
     let entry = entry(session, &manifest.text, reference).await?;
     let repository = reference.repository.to_string();
     let stored = StoredArtifact { repository, manifest: manifest.text, entry, evidence };

@@ -74,7 +74,7 @@ pub enum Error {
         /// The digest of the bytes.
         found: Digest,
     },
-    /// What the registry sends is larger than announced or allowed.
+    /// What the registry or a proxy sends is larger than announced or allowed.
     #[error("{place} is refused: it has more than {limit} bytes")]
     TooLarge {
         /// What was fetched.
@@ -211,20 +211,20 @@ fn advice(source: &io::Error) -> &'static str {
 }
 
 impl Error {
-    /// Whether another attempt can succeed.
+    /// Whether another attempt can succeed. Only what the operator wrote and what has the right digest is bad for good: every other
+    /// answer may be that of a proxy in between, such as a captive portal.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Answer { status, after, .. } if *status == 429 || *status >= 500 => Retry::Later(*after),
             Self::Reference { .. }
             | Self::Policy { .. }
             | Self::Settings { .. }
             | Self::Untrusted { .. }
-            | Self::NotComponent { .. }
-            | Self::TooLarge { .. }
-            | Self::Misled { .. }
-            | Self::Answer { .. } => Retry::Never,
+            | Self::NotComponent { .. } => Retry::Never,
+            Self::Answer { after, .. } => Retry::Later(*after),
             // What is missing or refused may be pushed or allowed at any time, and damage may be repaired.
             Self::File { .. }
+            | Self::TooLarge { .. }
+            | Self::Misled { .. }
             | Self::Corrupt { .. }
             | Self::NotFound { .. }
             | Self::Unauthorized { .. }

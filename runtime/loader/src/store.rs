@@ -54,7 +54,7 @@ pub struct Store {
 
 impl Store {
     /// Opens the folder, and creates it, accessible only to this user, where it doesn't exist. `budget` bounds the bytes of
-    /// all components; what is pinned stays even over it.
+    /// all components and records of artifacts; what is pinned stays even over it.
     ///
     /// # Errors
     /// [`Error::Store`] if the folder can't be created, is a link or a file, belongs to another user, or is writable by
@@ -129,7 +129,14 @@ impl Store {
     }
 
     pub(crate) fn put_artifact(&self, artifact: &StoredArtifact, digest: Digest) -> Result<(), Error> {
-        self.write_json(&self.artifact_path(&artifact.repository, digest), artifact)
+        let path = self.artifact_path(&artifact.repository, digest);
+        let record =
+            serde_json::to_vec(artifact).map_err(|error| store_error("write", &path, error.into()))?;
+        // Its component is here already.
+        let component = artifact.layer(digest).ok().map(|layer| layer.digest);
+        self.make_room(record.len() as u64, component)?;
+        let failed = |source| store_error("write", &path, source);
+        folder::write(&self.root.join("unfinished"), &path, &record).map_err(failed)
     }
 
     /// The bytes of a component, if they are here and undamaged.
@@ -149,22 +156,22 @@ impl Store {
 
     /// Begins or continues to write a component, after it has made room for it.
     pub(crate) fn download(&self, layer: ComponentLayer) -> Result<Download, Error> {
-        self.make_room(layer.size)?;
+        self.make_room(layer.size, None)?;
         Download::open(&self.root.join("unfinished"), self.component_path(layer.digest), layer)
     }
 
-    /// Removes what the budget has no room for, and what was left unfinished long ago.
-    fn make_room(&self, incoming: u64) -> Result<(), Error> {
+    /// Removes what the budget has no room for, and what was left unfinished long ago. A component that is `needed` stays.
+    fn make_room(&self, incoming: u64, needed: Option<Digest>) -> Result<(), Error> {
         let pinned: BTreeSet<Digest> = self
             .files("pins")
             .filter_map(|(path, ..)| read_json::<Pins>(&path))
             .flat_map(|pins| pins.digests)
             .collect();
-        let entries = self.files("artifacts").filter_map(|(path, _, used)| {
+        let entries = self.files("artifacts").filter_map(|(path, size, used)| {
             let digest = digest_in_name(&path)?;
             let found: Option<StoredArtifact> = read_json(&path);
             let component = found.and_then(|found| found.layer(digest).ok()).map(|layer| layer.digest);
-            Some(Entry { key: path, is_pinned: pinned.contains(&digest), used, component })
+            Some(Entry { key: path, is_pinned: pinned.contains(&digest), used, size, component })
         });
         let entries: Vec<_> = entries.collect();
         let sizes: BTreeMap<_, _> = self
@@ -178,7 +185,8 @@ impl Store {
             })
             .collect();
         let eviction = budget::choose(entries, &sizes, incoming, self.budget);
-        let components = eviction.components.iter().map(|digest| self.component_path(*digest));
+        let unneeded = eviction.components.iter().filter(|digest| Some(**digest) != needed);
+        let components = unneeded.map(|digest| self.component_path(*digest));
         let is_stale = |used: &SystemTime| used.elapsed().is_ok_and(|age| age > MAX_UNFINISHED_AGE);
         let stale = self.files("unfinished").filter(|(_, _, used)| is_stale(used)).map(|(path, ..)| path);
         for path in eviction.artifacts.into_iter().chain(components).chain(stale) {

@@ -221,7 +221,7 @@ mod tests {
             "trust": {"insecure": true},
             "limits": {"other": {"burst": 4, "perSecond": 1}, "vm/{2}": {"burst": 3, "perSecond": 1}},
         }});
-        let origin = ClusterOrigin::new(Secrets::default(), None).unwrap();
+        let origin = ClusterOrigin::new(Secrets::default(), None, false).unwrap();
         let document = CloudProvider::from_resource(&document, &origin).unwrap();
         let compared = AccessReview::new(&settings, &document).limits;
         let burst = |rate: Option<Rate>| rate.map(|rate| rate.burst);

@@ -197,7 +197,7 @@ impl CloudProvider {
         let mut document = Fields::of("", Some(resource), &mut problems);
         let name = document.object("metadata").required("name", name);
         let read = Self::spec(&mut document, resource.get("spec"), name, &Origin::Cluster(origin));
-        read.filter(|_| problems.is_empty()).ok_or(problems)
+        read.filter(|_| problems.is_empty()).map(Self::pinned).ok_or(problems)
     }
 
     /// Parses a document.
@@ -216,10 +216,19 @@ impl CloudProvider {
         metadata.end();
         let read = Self::spec(&mut document, value.get("spec"), name, origin);
         document.end();
-        read.filter(|_| problems.is_empty()).ok_or(problems)
+        read.filter(|_| problems.is_empty()).map(Self::pinned).ok_or(problems)
     }
 
-    /// Reads the field `spec`, whose value is `written`. A result counts only if there are no problems.
+    /// The digest by which the operator pins an image makes it trusted.
+    fn pinned(self) -> Self {
+        match self.source.pinned() {
+            Some(digest) => Self { trust: self.trust.pinned(digest), ..self },
+            None => self,
+        }
+    }
+
+    /// Reads the field `spec`, whose value is `written`. A result counts only if there are no problems. The digest of an image adds
+    /// no trust here: it may be one that was found.
     fn spec(
         document: &mut Fields<'_>,
         written: Option<&Value>,
@@ -232,7 +241,8 @@ impl CloudProvider {
         let swap = swap::policy(&mut spec, interval);
         let configuration = spec.json_object("configuration");
         let before = spec.problems();
-        let grants: Vec<_> = spec.objects("grants", grants::grant).into_iter().flatten().collect();
+        let grants: Vec<_> =
+            spec.objects("grants", |fields| grants::grant(fields, origin)).into_iter().flatten().collect();
         let grants_are_valid = spec.problems() == before;
         let limits = spec.named("limits", limits::limit).into_iter().flatten().collect();
         let before = spec.problems();
@@ -597,7 +607,7 @@ extra: 1
             "spec": {"source": {"image": "ghcr.io/a/b:1"}, "trust": {"insecure": true}},
             "status": {"paused": true},
         });
-        let origin = ClusterOrigin::new(Secrets::default(), None).unwrap();
+        let origin = ClusterOrigin::new(Secrets::default(), None, false).unwrap();
         let read = CloudProvider::from_resource(&resource, &origin).unwrap();
         assert_eq!((read.name.as_str(), read.configuration.as_str()), ("hetzner", "{}"));
         assert_eq!(read.settings, Settings::of(&resource["spec"], &read.source));
@@ -612,7 +622,7 @@ extra: 1
     /// A cluster test runs the same rows against the API server.
     #[test]
     fn documents_of_the_cluster_and_of_files_are_accepted_as_their_table_says() {
-        let cluster = ClusterOrigin::new(Secrets::default(), None).unwrap();
+        let cluster = ClusterOrigin::new(Secrets::default(), None, true).unwrap();
         for (change, document, expected) in rows::documents() {
             let of_cluster = CloudProvider::from_resource(&document, &cluster);
             assert_eq!(

@@ -122,6 +122,9 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+    /// The settings of a former release can't be had now: which ones, and why.
+    #[error("can't read the settings {0}")]
+    FormerSettings(String),
     /// A folder that has to be written can't be used.
     #[error("can't use the folder of --{flag}: {cause}")]
     Folder {
@@ -224,6 +227,7 @@ impl Error {
             | Self::Replaced { .. }
             | Self::ProviderNotWritten { .. }
             | Self::Settings { .. }
+            | Self::FormerSettings(_)
             | Self::Folder { .. }
             | Self::Output { .. } => 1,
             Self::Flag { .. }

@@ -64,8 +64,8 @@ pub(crate) struct PresentDocument {
     pub(crate) uid: Option<String>,
     /// When the document was made. Of two that claim the same, the older one stands.
     pub(crate) created_at: Timestamp,
-    /// `None` where it can't be used; the former one stays.
-    pub(crate) document: Option<CloudProvider>,
+    /// Why it can't be used; the former one stays.
+    pub(crate) document: Result<CloudProvider, String>,
     /// Grows with each change, where the API server counts them.
     pub(crate) generation: Option<u64>,
     /// What its status says, where it has one.
@@ -164,7 +164,7 @@ impl Providers {
             self.end(&name);
         }
         if !self.units.contains_key(&name) {
-            let Some(record) = self.record(&name, document.as_ref()) else { return };
+            let Some(record) = self.record(&name, document.as_ref().ok()) else { return };
             let unit = self.start(&name, (uid, created_at), record);
             unit.lead(leading);
             self.units.insert(name.clone(), unit);
@@ -173,7 +173,10 @@ impl Providers {
         // The status first: what is active is never chosen again.
         let inputs = [
             recorded.map(|recorded| Input::Recorded(Box::new(recorded))),
-            document.map(|document| Input::Document { generation, document: Arc::new(document) }),
+            Some(match document {
+                Ok(document) => Input::Document { generation, document: Arc::new(document) },
+                Err(problems) => Input::InvalidDocument(problems),
+            }),
             order.map(Input::Ordered),
         ];
         for input in inputs.into_iter().flatten() {

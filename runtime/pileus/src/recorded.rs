@@ -15,11 +15,14 @@ pub(crate) struct Recorded {
     /// Grows with each write.
     pub(crate) revision: u64,
     pub(crate) status: Status,
+    /// The UID of the resource whose status it is.
+    #[serde(skip)]
+    pub(crate) owner: Option<String>,
     /// The identity of the document for which it was written.
     pub(crate) document: Option<Digest>,
     /// The versions that components name, by digest.
     pub(crate) versions: BTreeMap<Digest, String>,
-    /// By digest, the specs of documents without what says which component.
+    /// By digest, the specs of documents without what says which component. The status of a resource doesn't hold them.
     pub(crate) settings: BTreeMap<Digest, Value>,
 }
 

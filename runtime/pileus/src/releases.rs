@@ -13,8 +13,10 @@ mod actions;
 mod compare;
 mod inputs;
 mod job;
+mod leadership;
 mod prepare;
 mod record;
+mod revisions;
 mod shown;
 
 use std::collections::BTreeMap;
@@ -29,7 +31,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::document::{CloudProvider, DocumentOrigin};
+use crate::document::{CloudProvider, DocumentOrigin, Settings};
 use crate::error::Error;
 use crate::recorded::Recorded;
 use crate::working::{DRAIN, Working};
@@ -39,6 +41,7 @@ use job::{Done, Made, Prepared, sleep_until};
 use prepare::Ready;
 pub(crate) use prepare::ReleaseDeps;
 pub(crate) use record::{Record, of_resource};
+pub(crate) use revisions::Revisions;
 pub(crate) use shown::Shown;
 
 /// How often the leader looks how releases do.
@@ -69,6 +72,9 @@ pub(crate) struct Releases {
     last_generation: u64,
     /// Whether the state machine was told that this replica decides.
     decides: bool,
+    /// How many writes of the status are under way, and what was read meanwhile.
+    writes: usize,
+    unread: Option<Recorded>,
 }
 
 impl Releases {
@@ -100,6 +106,8 @@ impl Releases {
             leads: false,
             last_generation: 0,
             decides: false,
+            writes: 0,
+            unread: None,
         }
     }
 
@@ -173,7 +181,7 @@ impl Releases {
         }
     }
 
-    async fn on_done(&mut self, Done { event, made, recorded, refusal }: Done) -> Result<(), Error> {
+    async fn on_done(&mut self, Done { event, made, write, refusal }: Done) -> Result<(), Error> {
         match made {
             Some((release, Made::Verified(verified))) => {
                 self.prepared.entry(release).or_default().verified = Some(verified);
@@ -185,6 +193,8 @@ impl Releases {
             }
             Some((release, Made::Ready(ready))) => {
                 let (ready, guest) = *ready;
+                let Settings { digest, spec } = ready.document.settings.clone();
+                self.settings.insert(digest, spec);
                 self.versions.insert(release.component, ready.description.version.clone());
                 let prepared = self.prepared.entry(release).or_default();
                 // Later settings of this component find it here. Its bytes are not needed any more.
@@ -198,8 +208,8 @@ impl Releases {
             }
             None => {}
         }
-        if let Some(recorded) = recorded {
-            self.recorded = recorded;
+        if let Some(result) = write {
+            self.on_write_result(result);
         }
         if let Some(refusal) = refusal
             && self.record.is_own()
@@ -208,6 +218,7 @@ impl Releases {
             return Err(refusal);
         }
         self.on_event(event).await?;
+        Box::pin(self.read_on()).await?;
         Box::pin(self.decide()).await
     }
 

@@ -1,4 +1,5 @@
-//! The record of a provider's releases as the status of its resource: in the form that Kubernetes tools read, and back. Pure.
+//! The record of a provider's releases as the status of its resource: in the form that Kubernetes tools read, and back. It names
+//! settings by digest, and holds none: who may write only the status must not choose them. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,6 @@ use crate::recorded::Recorded;
 /// # Errors
 /// Where the status isn't one, as after an edit by hand.
 pub(crate) fn read(mut status: Map<String, Value>) -> Result<Recorded, serde_json::Error> {
-    let settings = status.remove("settings").unwrap_or_else(|| json!([]));
-    let settings: Vec<Kept> = serde_json::from_value(settings)?;
-    let settings = settings.into_iter().map(|Kept { digest, spec }| (digest, spec)).collect();
     let version = |release: &mut Map<String, Value>| {
         Some((component(release)?, release.get("version")?.as_str()?.to_owned()))
     };
@@ -24,7 +22,7 @@ pub(crate) fn read(mut status: Map<String, Value>) -> Result<Recorded, serde_jso
     let conditions: Vec<Written> = serde_json::from_value(conditions)?;
     let status: Status = serde_json::from_value(Value::Object(status))?;
     let conditions = conditions.into_iter().filter_map(Written::condition).collect();
-    Ok(Recorded { status: Status { conditions, ..status }, settings, versions, ..Recorded::default() })
+    Ok(Recorded { status: Status { conditions, ..status }, versions, ..Recorded::default() })
 }
 
 /// The status to be applied to a resource.
@@ -37,9 +35,6 @@ pub(crate) fn write(recorded: &Recorded) -> Value {
         for release in releases(fields) {
             add_version(release, &recorded.versions);
         }
-        let kept = recorded.settings.iter();
-        let kept = kept.map(|(digest, spec)| Kept { digest: *digest, spec: spec.clone() });
-        fields.insert("settings".to_owned(), json!(kept.collect::<Vec<_>>()));
     }
     status
 }
@@ -64,13 +59,6 @@ fn add_version(release: &mut Map<String, Value>, versions: &BTreeMap<Digest, Str
     if let Some(version) = component(release).and_then(|digest| versions.get(&digest)) {
         release.insert("version".to_owned(), json!(version));
     }
-}
-
-/// Settings in the status.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Kept {
-    digest: Digest,
-    spec: Value,
 }
 
 /// A condition as Kubernetes writes it.
@@ -166,10 +154,14 @@ mod tests {
             conditions: KINDS.map(condition).to_vec(),
             ..Status::default()
         };
-        let settings = [(release.settings, json!({"configuration": {"a": 1}}))].into();
         let versions = [(release.component, "1.2.3".to_owned())].into();
-        let recorded = Recorded { status, versions, settings, ..Recorded::default() };
-        let written = write(&recorded);
+        let recorded = Recorded { status, versions, ..Recorded::default() };
+        let settings = [(release.settings, json!({"configuration": {"a": 1}}))].into();
+        let mut written = write(&Recorded { settings, ..recorded.clone() });
+        assert_eq!(written.get("settings"), None);
+        // Settings that another hand adds are not read.
+        let planted = json!([{"digest": Digest::of(b"p"), "spec": {"trust": {"insecure": true}}}]);
+        written["settings"] = planted;
         assert_eq!(written["active"]["version"], "1.2.3");
         assert_eq!(written["conditions"][4]["type"], "Ready");
         assert_eq!(written["conditions"][4]["status"], "True");

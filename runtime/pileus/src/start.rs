@@ -67,7 +67,8 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health, VERSION_PERIOD);
     let (leads, leading) = watch::channel(None);
     let (events, event_task) = Events::start(client.clone(), "pileus", &host, metrics.controllers.clone());
-    let documents = documents(file, &arguments, secrets, &client, &health)?;
+    let namespace = cluster.config.default_namespace.as_str();
+    let documents = documents(file, &arguments, secrets, (&client, namespace), &health)?;
     let announcer = Announcer { events, leading: leading.clone() };
     let process = Process { client, nodes: nodes.clone(), metrics, health, host, announcer };
     let may_be_several = !documents.is_file();
@@ -105,15 +106,16 @@ fn documents(
     file: Option<FollowedFile>,
     arguments: &cli::Run,
     secrets: Secrets,
-    client: &Client,
+    (client, namespace): (&Client, &str),
     health: &Health,
 ) -> Result<Documents, Error> {
     if let Some(file) = file {
         return Ok(Documents::File(Box::new(file)));
     }
-    let origin = ClusterOrigin::new(secrets, arguments.provider_files.as_deref())?;
+    let origin =
+        ClusterOrigin::new(secrets, arguments.provider_files.as_deref(), arguments.provider_node_access)?;
     let check = health.check("provider-watch", "the API server has not sent the list of CloudProviders yet");
-    Ok(Documents::Resources(Box::new(FollowedResources::new(client.clone(), origin, check))))
+    Ok(Documents::Resources(Box::new(FollowedResources::new((client.clone(), namespace), origin, check))))
 }
 
 /// What all providers share.

@@ -1,11 +1,16 @@
 //! The status in words and conditions, for the operator and for Kubernetes tools. Pure.
 
+use jiff::Timestamp;
+
 use super::lead::Facts;
 use super::status::{Candidate, Condition, ConditionKind, Phase, Release, Status};
 use super::step::Stage;
 
 /// What keeps the provider from what the spec asks for, in words.
 pub(super) fn problem(facts: &Facts<'_>, status: &Status) -> Option<String> {
+    if let Some(why) = facts.invalid_spec {
+        return Some(invalid_spec(why));
+    }
     let error_of = |release: Release| facts.replica.holding(release).and_then(|holding| holding.job.error());
     if let Some(error) = status.active_release().and_then(error_of) {
         let advice = match status.candidate {
@@ -34,6 +39,19 @@ pub(super) fn problem(facts: &Facts<'_>, status: &Status) -> Option<String> {
     }
     let rejection = status.rejection(facts.wanted(status)?)?;
     Some(format!("{} is rejected until the spec changes: {}", name(rejection.release), rejection.why))
+}
+
+fn invalid_spec(why: &str) -> String {
+    format!("the spec is invalid and not in use: {why}")
+}
+
+/// The status of a leader that has read no spec yet but an invalid one. All else stays.
+pub(super) fn with_invalid_spec(status: &Status, why: &str, now: Timestamp) -> Status {
+    let mut next = status.clone();
+    let degraded = condition(status, ConditionKind::Degraded, true, invalid_spec(why), now);
+    next.conditions.retain(|condition| condition.kind != ConditionKind::Degraded);
+    next.conditions.push(degraded);
+    next
 }
 
 fn held(candidate: &Candidate) -> String {
@@ -83,19 +101,20 @@ pub(super) fn conditions(facts: &Facts<'_>, status: &Status, problem: Option<Str
     let is_moving = status.candidate.as_ref().is_some_and(|candidate| candidate.phase != Phase::Held);
     found.push((ConditionKind::Progressing, is_moving && status.may_swap(), progress(status)));
     found.push((ConditionKind::Degraded, problem.is_some(), problem.unwrap_or_default()));
-    found.into_iter().map(|(kind, holds, message)| condition(facts, status, kind, holds, message)).collect()
+    let made = |(kind, holds, message)| condition(status, kind, holds, message, facts.now);
+    found.into_iter().map(made).collect()
 }
 
 fn condition(
-    facts: &Facts<'_>,
     status: &Status,
     kind: ConditionKind,
     holds: bool,
     message: String,
+    now: Timestamp,
 ) -> Condition {
     let before =
         status.conditions.iter().find(|condition| condition.kind == kind && condition.holds == holds);
-    Condition { kind, holds, since: before.map_or(facts.now, |before| before.since), message }
+    Condition { kind, holds, since: before.map_or(now, |before| before.since), message }
 }
 
 fn progress(status: &Status) -> String {

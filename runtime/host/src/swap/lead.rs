@@ -14,6 +14,7 @@ use super::step::{Action, Order, OrderKind, State};
 /// What the decision rests on, besides the status.
 pub(super) struct Facts<'a> {
     pub(super) spec: &'a Spec,
+    pub(super) invalid_spec: Option<&'a str>,
     pub(super) order: Option<Order>,
     pub(super) replica: &'a Replica,
     pub(super) leader: &'a Leader,
@@ -22,10 +23,16 @@ pub(super) struct Facts<'a> {
 
 /// The actions of a leader; none for other replicas.
 pub(super) fn lead(state: &mut State, now: Timestamp) -> Vec<Action> {
-    let State { spec: Some(spec), order, status: Some(status), revision, replica, leader: Some(leader) } =
+    let State { spec, order, status: Some(status), revision, invalid_spec, replica, leader: Some(leader) } =
         state
     else {
         return Vec::new();
+    };
+    let invalid_spec = invalid_spec.as_deref();
+    let Some(spec) = spec else {
+        // What runs stays, although no spec could be read since the start.
+        let next = invalid_spec.map(|why| conditions::with_invalid_spec(status, why, now));
+        return next.and_then(|next| write(leader, (*revision, status), next, now)).into_iter().collect();
     };
     // This replica's view of the spec is older than that of the leader before.
     if spec.generation < status.observed_generation {
@@ -40,21 +47,33 @@ pub(super) fn lead(state: &mut State, now: Timestamp) -> Vec<Action> {
             actions.extend(leader.compare(candidate.release, active, now));
         }
     }
-    if leader.write.is_running() {
-        return actions;
+    if !leader.write.is_running() {
+        let facts = Facts { spec, invalid_spec, order: *order, replica, leader, now };
+        let next = facts.next_status(status);
+        actions.extend(write(leader, (*revision, status), next, now));
     }
-    let next = Facts { spec, order: *order, replica, leader, now }.next_status(status);
+    actions
+}
+
+/// The write of the next status, if it differs from the present one and no write is under way.
+fn write(
+    leader: &mut Leader,
+    (replaces, status): (u64, &Status),
+    next: Status,
+    now: Timestamp,
+) -> Option<Action> {
+    if leader.write.is_running() {
+        return None;
+    }
     if next == *status {
         leader.write = Job::Done;
-        return actions;
+        return None;
     }
     if leader.write == Job::Done {
         leader.write = Job::at(now);
     }
-    if leader.write.start(now) {
-        actions.push(Action::WriteStatus { replaces: *revision, status: Box::new(next) });
-    }
-    actions
+    let status = Box::new(next);
+    leader.write.start(now).then_some(Action::WriteStatus { replaces, status })
 }
 
 impl Facts<'_> {

@@ -50,7 +50,7 @@ impl Leader {
     }
 
     /// Records the result of one of its actions. Results of actions that are no longer of interest are ignored.
-    pub(super) fn observe(&mut self, event: Event, current: u64, spec: &Spec, now: Timestamp) {
+    pub(super) fn observe(&mut self, event: Event, spec: &Spec, now: Timestamp) {
         match event {
             Event::Resolved { follow, result } => {
                 let Some(resolution) = self.resolution.as_mut().filter(|known| known.follow == follow) else {
@@ -88,12 +88,15 @@ impl Leader {
             Event::Measured { release, rates } => {
                 self.measured.insert(release, rates);
             }
-            // The answer to the write of an older revision says nothing about the present one.
-            Event::WriteFailed { replaces } if replaces == current && self.write.is_running() => {
-                let message = "the status can't be written".to_owned();
-                self.write.fail(Failure { message, is_permanent: false }, now);
-            }
             _ => {}
+        }
+    }
+
+    /// The write of the status failed.
+    pub(super) fn on_write_failure(&mut self, now: Timestamp) {
+        if self.write.is_running() {
+            let message = "the status can't be written".to_owned();
+            self.write.fail(Failure { message, is_permanent: false }, now);
         }
     }
 
@@ -149,10 +152,9 @@ impl Leader {
         is_due.then_some(Action::Compare { candidate, active })
     }
 
-    /// When the leader may have something to do. Times that are over were considered in the last step.
+    /// When the leader may have something to do, apart from the write of the status. Times that are over were considered in the last step.
     pub(super) fn times(&self, spec: &Spec, status: &Status, now: Timestamp) -> Vec<Timestamp> {
         let jobs = [
-            self.write.wake_at(),
             self.resolution.as_ref().and_then(|resolution| resolution.job.wake_at()),
             self.dry_run.as_ref().and_then(|dry_run| dry_run.job.wake_at()),
         ];

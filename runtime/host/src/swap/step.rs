@@ -19,6 +19,8 @@ pub struct State {
     /// The status as it was last read, and its revision.
     pub(super) status: Option<Status>,
     pub(super) revision: u64,
+    /// Why the operator's newest spec can't be used, while the one before is.
+    pub(super) invalid_spec: Option<String>,
     pub(super) replica: Replica,
     /// Present while this replica leads.
     pub(super) leader: Option<Leader>,
@@ -29,6 +31,8 @@ pub struct State {
 pub enum Event {
     /// The operator's spec was read.
     Spec(Spec),
+    /// The operator's spec has changed and can't be used: why. The one before stays.
+    InvalidSpec(String),
     /// An order of the operator was read.
     Ordered(Order),
     /// The status was read, by a watch or after a write.
@@ -214,9 +218,11 @@ impl State {
     pub fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
         let status = self.status.as_ref()?;
         let replica = self.replica.times(status);
-        let leader = self.leader.as_ref().zip(self.spec.as_ref());
-        let leader = leader.into_iter().flat_map(|(leader, spec)| leader.times(spec, status, now));
-        replica.chain(leader).filter(|at| *at > now).min()
+        let leads = self.leader.as_ref().zip(self.spec.as_ref());
+        let leads = leads.into_iter().flat_map(|(leader, spec)| leader.times(spec, status, now));
+        // What is written without a spec is tried again, too.
+        let write = self.leader.as_ref().and_then(|leader| leader.write.wake_at());
+        replica.chain(leads).chain(write).filter(|at| *at > now).min()
     }
 
     fn observe(&mut self, event: Event, now: Timestamp) {
@@ -224,8 +230,10 @@ impl State {
             Event::Spec(spec) => {
                 if self.spec.as_ref().is_none_or(|known| known.generation <= spec.generation) {
                     self.spec = Some(spec);
+                    self.invalid_spec = None;
                 }
             }
+            Event::InvalidSpec(why) => self.invalid_spec = Some(why),
             Event::Ordered(order) => {
                 if self.order.is_none_or(|known| known.number < order.number) {
                     self.order = Some(order);
@@ -243,13 +251,15 @@ impl State {
                 self.replica.finish(ended, may_refuse, now);
             }
             Event::Drained(release) => self.replica.drained(release),
-            Event::Resolved { .. }
-            | Event::Compared { .. }
-            | Event::Measured { .. }
-            | Event::WriteFailed { .. } => {
-                let revision = self.revision;
+            Event::WriteFailed { replaces } => {
+                // The answer to the write of an older revision says nothing about the present one.
+                if let Some(leader) = self.leader.as_mut().filter(|_| replaces == self.revision) {
+                    leader.on_write_failure(now);
+                }
+            }
+            Event::Resolved { .. } | Event::Compared { .. } | Event::Measured { .. } => {
                 if let (Some(leader), Some(spec)) = (&mut self.leader, &self.spec) {
-                    leader.observe(event, revision, spec, now);
+                    leader.observe(event, spec, now);
                 }
             }
             Event::Woke => {}

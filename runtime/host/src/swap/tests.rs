@@ -86,6 +86,61 @@ fn a_good_candidate_passes_canary_and_observation() {
 }
 
 #[test]
+fn a_spec_that_can_not_be_used_is_said_and_the_one_before_stays() {
+    let mut model = settled(Quality::Good);
+    let message = |model: &Model| {
+        let conditions = model.status().conditions;
+        let degraded = conditions.into_iter().find(|condition| condition.kind == ConditionKind::Degraded);
+        degraded.filter(|condition| condition.holds).map(|condition| condition.message)
+    };
+    let said = Some("the spec is invalid and not in use: spec.grants: wrong".to_owned());
+    let invalid = || Event::InvalidSpec("spec.grants: wrong".to_owned());
+    for index in [0, 1] {
+        model.send(index, invalid());
+    }
+    let generation = model.status().observed_generation;
+    let written = model.revision;
+    while !model.replicas[0].pending.is_empty() {
+        model.carry_out(0, 0, Fate::Succeeds);
+        model.deliver_status(0);
+    }
+    assert_eq!((message(&model), model.revision), (said.clone(), written + 1), "one write");
+    assert_eq!((model.status().observed_generation, active(&model)), (generation, Some(release(0, 0))));
+
+    // A leader that knows no other spec continues what runs, tries again to say why, and says nothing else.
+    model.restart(0);
+    model.send(0, invalid());
+    model.lead(0);
+    assert_eq!(message(&model), said);
+    while !model.replicas[0].pending.is_empty() {
+        model.carry_out(0, 0, Fate::Succeeds);
+        model.deliver_status(0);
+    }
+    assert_eq!((message(&model), model.revision), (said, written + 1));
+    assert_eq!(model.serving(0), Some(release(0, 0)));
+    model.change_spec(|_| {});
+    model.settle(0);
+    assert_eq!((message(&model), active(&model)), (None, Some(release(0, 0))));
+    assert_eq!(model.status().observed_generation, generation + 1);
+}
+
+#[test]
+fn an_invalid_spec_is_said_before_any_spec_was_read_also_after_a_failed_write() {
+    let mut model = Model::new(1, [Quality::Good; COMPONENTS]);
+    model.lead(0);
+    model.send(0, Event::InvalidSpec("wrong".to_owned()));
+    model.carry_out(0, 0, Fate::Fails);
+    assert!(!condition(&model, ConditionKind::Degraded));
+    let state = &model.replicas[0].state;
+    let again = state.wake_at(model.now).expect("it is tried again");
+    model.now = again;
+    model.send(0, Event::Woke);
+    model.carry_out(0, 0, Fate::Succeeds);
+    assert!(condition(&model, ConditionKind::Degraded));
+    assert_eq!(model.status().observed_generation, 0);
+}
+
+#[test]
 fn each_defect_ends_where_it_shows_and_the_active_release_stays() {
     let rows = [
         (Quality::Untrusted, "Verify refuses it", false),
@@ -462,7 +517,7 @@ fn the_status_remembers_the_last_50_rejections() {
     let facts = |model: &Model| model.replicas[0].state.clone();
     let model = settled(Quality::Good);
     let State { spec: Some(spec), replica, leader: Some(leader), .. } = &facts(&model) else { panic!() };
-    let facts = lead::Facts { spec, order: None, replica, leader, now: model.now };
+    let facts = lead::Facts { spec, order: None, invalid_spec: None, replica, leader, now: model.now };
     for index in 0..60 {
         facts.reject(&mut status, release(index, 0), "it traps".to_owned());
     }

@@ -18,7 +18,7 @@ use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
 use crate::credential::{Credential, CredentialKind};
-use crate::error::{Error, Retry};
+use crate::error::Error;
 use crate::progress::Progress;
 use crate::reference::Repository;
 use crate::registry::address::NamedBy;
@@ -277,11 +277,11 @@ impl Session<'_> {
     }
 }
 
-/// The pause that a failure that may pass calls for at least. `None` if it won't.
+/// The pause that a failure that may pass within this fetch calls for at least. `None` if it won't.
 pub(super) fn may_pass(error: &Error) -> Option<Duration> {
-    match (error, error.retry()) {
-        (Error::Unreachable { .. } | Error::Timeout { .. }, _) => Some(Duration::ZERO),
-        (Error::Answer { .. }, Retry::Later(after)) => Some(after.unwrap_or_default()),
+    match error {
+        Error::Unreachable { .. } | Error::Timeout { .. } => Some(Duration::ZERO),
+        Error::Answer { status: 408 | 429 | 500.., after, .. } => Some(after.unwrap_or_default()),
         _ => None,
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Entry<K> {
     /// Whether it runs or can be rolled back to.
     pub(super) is_pinned: bool,
     pub(super) used: SystemTime,
+    /// Of its record in bytes, which has the signatures.
+    pub(super) size: u64,
     /// Its component, if it can be told. Several artifacts may share one.
     pub(super) component: Option<Digest>,
 }
@@ -27,7 +29,7 @@ pub(super) struct Eviction<K> {
     pub(super) components: Vec<Digest>,
 }
 
-/// Chooses so that what remains, and `incoming` more bytes, fit into `budget`. `sizes` has the components that are stored.
+/// Chooses so that what remains, records and components, and `incoming` more bytes, fit into `budget`. `sizes` has the components that are stored.
 /// Where pinned artifacts alone are over the budget, they stay.
 pub(super) fn choose<K: Clone>(
     mut entries: Vec<Entry<K>>,
@@ -43,13 +45,15 @@ pub(super) fn choose<K: Clone>(
     // A component without an artifact is left over from a write or a removal that was cut off.
     let mut components: Vec<_> = sizes.keys().filter(|digest| !users.contains_key(digest)).copied().collect();
     let size = |digest: &Digest| sizes.get(digest).copied().unwrap_or(0);
-    let mut total = users.keys().map(size).sum::<u64>().saturating_add(incoming);
+    let records: u64 = entries.iter().map(|entry| entry.size).sum();
+    let mut total = users.keys().map(size).sum::<u64>().saturating_add(records).saturating_add(incoming);
     let mut artifacts = Vec::new();
     for entry in entries.iter().filter(|entry| !entry.is_pinned) {
         if total <= budget {
             break;
         }
         artifacts.push(entry.key.clone());
+        total -= entry.size;
         let Some(component) = entry.component else { continue };
         let Some(left) = users.get_mut(&component) else { continue };
         *left -= 1;
@@ -75,7 +79,7 @@ mod tests {
 
     fn entry(key: &'static str, used: u64, is_pinned: bool, component: &str) -> Entry<&'static str> {
         let used = SystemTime::UNIX_EPOCH + Duration::from_secs(used);
-        Entry { key, is_pinned, used, component: Some(digest(component)) }
+        Entry { key, is_pinned, used, size: 0, component: Some(digest(component)) }
     }
 
     #[test]
@@ -105,6 +109,20 @@ mod tests {
             let components: Vec<_> =
                 ["left over"].iter().chain(components).map(|name| digest(name)).collect();
             assert_eq!(found, Eviction { artifacts: artifacts.to_vec(), components }, "{incoming} {budget}");
+        }
+    }
+
+    #[test]
+    fn records_count_like_components() {
+        let entries =
+            [entry("old", 1, false, "shared"), entry("new", 2, false, "shared"), entry("runs", 3, true, "r")];
+        let entries = entries.map(|entry| Entry { size: 5, ..entry }).to_vec();
+        let sizes = BTreeMap::from([(digest("shared"), 10), (digest("r"), 10)]);
+        for (budget, artifacts, components) in
+            [(35, &[][..], 0), (34, &["old"], 0), (30, &["old"], 0), (29, &["old", "new"], 1)]
+        {
+            let found = choose(entries.clone(), &sizes, 0, budget);
+            assert_eq!((&*found.artifacts, found.components.len()), (artifacts, components), "{budget}");
         }
     }
 }

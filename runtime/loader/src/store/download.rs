@@ -81,11 +81,6 @@ impl Download {
         }
         let missing = WASM_HEADER.len().saturating_sub(self.begin.len());
         self.begin.extend(bytes.iter().take(missing));
-        // So that a user learns at once of a file that isn't WebAssembly, and not after 64 MiB of it.
-        if self.begin.len() == WASM_HEADER.len() && self.begin != WASM_HEADER {
-            let cause = "its bytes are not WebAssembly; it may be an archive or compressed".to_owned();
-            return Err(Error::NotComponent { place: place.to_owned(), cause });
-        }
         self.hasher.update(bytes);
         self.file.write_all(bytes).await.map_err(|source| store_error("write", &self.unfinished, source))
     }
@@ -94,11 +89,17 @@ impl Download {
     pub(crate) async fn finish(mut self, place: &str) -> Result<(), Error> {
         self.file.flush().await.map_err(|source| store_error("write", &self.unfinished, source))?;
         let found = Digest::finish(self.hasher);
-        if found != self.layer.digest {
+        let is_wasm = self.begin == WASM_HEADER;
+        if found != self.layer.digest || !is_wasm {
             folder::remove(&self.unfinished)
                 .map_err(|source| store_error("remove", &self.unfinished, source))?;
-            let expected = self.layer.digest.to_string();
-            return Err(Error::Corrupt { place: place.to_owned(), expected, found });
+            let (place, expected) = (place.to_owned(), self.layer.digest.to_string());
+            // Only bytes with the right digest say what the artifact is.
+            if found != self.layer.digest {
+                return Err(Error::Corrupt { place, expected, found });
+            }
+            let cause = "its bytes are not WebAssembly; it may be an archive or compressed".to_owned();
+            return Err(Error::NotComponent { place, cause });
         }
         crash_point();
         self.file.sync_all().await.map_err(|source| store_error("write", &self.unfinished, source))?;

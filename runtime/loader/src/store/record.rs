@@ -19,7 +19,7 @@ pub(crate) struct StoredArtifact {
     /// The entry that the index led to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) entry: Option<String>,
-    /// The signatures.
+    /// The signatures that counted when it was fetched.
     pub(crate) evidence: Vec<Evidence>,
 }
 

@@ -1,9 +1,9 @@
 use super::*;
 use crate::trust::evidence::Evidence;
 
-/// Room for two components of the tests.
+/// Room for two components of the tests, with their records.
 pub(super) fn store(root: &Path) -> Store {
-    Store::open(root, 2 * 1000).unwrap()
+    Store::open(root, 2 * 1400).unwrap()
 }
 
 pub(super) fn component(version: &str) -> Vec<u8> {
@@ -75,9 +75,19 @@ async fn more_than_announced_and_other_bytes_than_wasm_are_refused() {
     download.write(&component("one"), "").await.unwrap();
     assert!(matches!(download.write(b"x", "layer").await, Err(Error::TooLarge { limit: 1000, .. })));
     download.discard();
-    let mut download = store.download(layer).unwrap();
-    download.write(b"\x1f\x8b", "layer").await.unwrap();
-    assert!(matches!(download.write(b"\x08\0", "layer").await, Err(Error::NotComponent { .. })));
+    // What has another digest says nothing about the artifact: a proxy may have answered.
+    let archive = b"\x1f\x8b\x08\0 compressed";
+    let layer = ComponentLayer { digest: Digest::of(archive), size: archive.len() as u64 };
+    for (bytes, is_verified) in [(&archive[..], true), (b"<html>try again", false), (b"", false)] {
+        let mut download = store.download(layer).unwrap();
+        for part in bytes.chunks(2) {
+            download.write(part, "layer").await.unwrap();
+        }
+        let error = download.finish("layer").await.unwrap_err();
+        assert_eq!(matches!(error, Error::NotComponent { .. }), is_verified, "{error}");
+        assert_eq!(error.retry() == crate::error::Retry::Never, is_verified, "{error}");
+    }
+    assert_eq!(store.files("unfinished").count(), 0);
 }
 
 #[tokio::test]
@@ -120,6 +130,26 @@ async fn what_runs_is_never_evicted_and_the_rest_by_its_last_use() {
         !has(four) && store.component(four_layer).is_none(),
         "there is room for one beside the pinned one"
     );
+}
+
+#[tokio::test]
+async fn records_of_one_component_stay_within_the_budget_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("store"));
+    let (digest, layer) = put(&store, "one").await;
+    for number in 0..20 {
+        let (.., artifact, _) = manifest("one");
+        let artifact = StoredArtifact { repository: format!("r.example/{number}"), ..artifact };
+        store.put_artifact(&artifact, digest).unwrap();
+        let size: u64 =
+            ["components", "artifacts"].iter().flat_map(|it| store.files(it)).map(|(_, size, _)| size).sum();
+        assert!(size <= store.budget, "{number}: {size}");
+        let repository = Repository { registry: "r.example".into(), name: number.to_string() };
+        assert!(
+            store.artifact(&repository, digest).is_some() && store.component(layer).is_some(),
+            "{number}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -120,4 +120,10 @@ impl TrustPolicy {
         }
         Ok(Self { digest, keys, threshold, layouts, insecure })
     }
+
+    /// The policy for an artifact that the operator pins by its digest, beside which nothing else has to be accepted.
+    #[must_use]
+    pub fn pinned(self, digest: Digest) -> Self {
+        Self { digest: Some(digest), insecure: false, ..self }
+    }
 }

@@ -10,7 +10,7 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPa
 use super::evidence::Evidence;
 use super::key::PublicKey;
 use super::policy::{Key, Layout, TrustPolicy, TrustSpec};
-use super::verify::{Artifact, Trust, verify};
+use super::verify::{Artifact, Trust, counted, verify};
 use crate::digest::Digest;
 use crate::error::{Distrust, Finding};
 use crate::reference::Repository;
@@ -154,6 +154,30 @@ fn signatures_in_both_layouts_by_both_kinds_of_keys_count() {
     // One that counts is enough, regardless of what else was attached.
     let mixed = [bob.bundle(ours()), alice.bundle(other()), alice.bundle(ours())];
     assert_eq!(decide(keys([alice.key()]), &mixed), Ok(signed(["alice"])));
+}
+
+#[test]
+fn what_is_kept_is_one_signature_by_each_key_that_counts() {
+    let (alice, bob, eve) = (Signer::p256("alice"), Signer::ed25519("bob"), Signer::p256("eve"));
+    let (here, bundle, tag) = ("r.example/team/p", alice.bundle(ours()), bob.tag(ours(), "r.example/team/p"));
+    // Of the owner of the repository, as large as a signature may be.
+    let junk = |text: &str| Evidence::Bundle { text: text.repeat(1000) };
+    let padded = Evidence::Bundle { text: format!("{}{}", bundle_text(&bundle), " ".repeat(1000)) };
+    let mut evidence = vec![junk("{}"), eve.bundle(ours()), bundle.clone(), alice.bundle(other()), padded];
+    evidence.extend([tag.clone(), alice.tag(ours(), here), Evidence::Unreadable { cause: "x".repeat(1000) }]);
+    evidence.extend((0..50).map(|_| junk("x")));
+    let repository = Repository { registry: "r.example".into(), name: "team/p".into() };
+    let artifact = Artifact { repository: &repository, digest: ours(), pinned: None };
+    let policy = || TrustSpec { threshold: 2, ..keys([alice.key(), bob.key()]) };
+    let now = Timestamp::from_second(NOW).unwrap();
+    let kept = counted(evidence, artifact, &TrustPolicy::new(policy()).unwrap(), now);
+    assert_eq!(kept, [bundle, tag]);
+    assert_eq!(decide(policy(), &kept), Ok(signed(["alice", "bob"])), "it is verified again by them");
+}
+
+fn bundle_text(evidence: &Evidence) -> &str {
+    let Evidence::Bundle { text } = evidence else { panic!("a bundle") };
+    text
 }
 
 #[test]

@@ -92,6 +92,25 @@ pub(crate) fn verify(
     })
 }
 
+/// The signatures that have to be kept to verify an artifact again: one by each key that counts. The owner of a repository can
+/// attach any number of others.
+pub(crate) fn counted(
+    mut evidence: Vec<Evidence>,
+    artifact: Artifact<'_>,
+    policy: &TrustPolicy,
+    now: Timestamp,
+) -> Vec<Evidence> {
+    let mut signers = Vec::new();
+    evidence.retain(|one| match judge(one, artifact, policy, now) {
+        Ok(signer) if !signers.contains(&signer) => {
+            signers.push(signer);
+            true
+        }
+        _ => false,
+    });
+    evidence
+}
+
 /// Judges one signature: which key of the policy made it, or why it doesn't count.
 pub(crate) fn judge<'a>(
     evidence: &Evidence,

@@ -207,8 +207,59 @@ async fn places_that_a_registry_must_not_lead_to_are_refused_and_get_no_credenti
             "{location}: {error}"
         );
         assert!(requests <= 5, "{location}: {requests}");
-        assert_eq!(error.retry(), Retry::Never);
+        assert_eq!(error.retry(), Retry::Later(None));
     }
+}
+
+/// A captive portal, a proxy that wants a login or is in trouble: the artifact is as good as before.
+#[tokio::test]
+async fn what_a_proxy_in_between_answers_makes_no_artifact_bad_for_good() {
+    const PAGE: &[u8] = b"<html>log in to the network</html>";
+    for place in ["/manifests/", "/blobs/"] {
+        for (status, headers) in [
+            (200, "Content-Type: text/html\r\n"),
+            (302, "Location: https://portal.example/login\r\n"),
+            (307, "Location: http://127.0.0.1:1/\r\n"),
+            (400, ""),
+            (403, ""),
+            (404, ""),
+            (407, "Proxy-Authenticate: Basic\r\n"),
+            (408, ""),
+            (414, ""),
+            (451, ""),
+            (511, ""),
+        ] {
+            for page in [PAGE.to_vec(), PAGE.repeat(10_000)] {
+                let server = Scripted::start(move |request, _| {
+                    if request.path.contains(place) {
+                        answer(status, headers, &page)
+                    } else {
+                        orderly(request)
+                    }
+                })
+                .await;
+                let fixture = Fixture::new();
+                let digest = Digest::of(&manifest(&component("one")));
+                let reference = reference(&format!("{}/p:1", server.host));
+                let error =
+                    fixture.loader.fetch_resolved(&reference, digest, &insecure(), NOW).await.unwrap_err();
+                assert!(matches!(error.retry(), Retry::Later(_)), "{place} {status}: {error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_has_the_right_digest_and_is_no_component_is_bad_for_good() {
+    let text = b"<html>no component</html>";
+    let server = Scripted::start(|request, _| {
+        let bytes = if request.path.contains("/manifests/") { manifest(text) } else { text.to_vec() };
+        answer(200, "", &bytes)
+    })
+    .await;
+    let error = fetch(&Fixture::new(), &server).await.unwrap_err();
+    assert!(matches!(error, Error::NotComponent { .. }), "{error}");
+    assert_eq!(error.retry(), Retry::Never);
 }
 
 #[tokio::test]
@@ -286,7 +337,7 @@ async fn bytes_that_are_not_what_their_digest_names_are_refused() {
     let (error, _) = refused(blob(|bytes| bytes.push(0))).await;
     assert!(matches!(error, Error::TooLarge { limit: 100_008, .. }), "{error}");
     let (error, _) = refused(blob(|bytes| bytes[..2].copy_from_slice(b"\x1f\x8b"))).await;
-    assert!(matches!(error, Error::NotComponent { .. }), "{error}");
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     // More than announced, without a length.
     let (error, _) = refused(|request, _| {
         if !request.path.contains("/blobs/") {

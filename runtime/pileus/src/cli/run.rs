@@ -31,6 +31,10 @@ pub struct Run {
     #[arg(long, value_name = "FOLDER", conflicts_with = "provider")]
     pub provider_files: Option<PathBuf>,
 
+    /// Let CloudProvider resources use the identity of this node, and reach its metadata service, loopback and link
+    #[arg(long, conflicts_with = "provider")]
+    pub provider_node_access: bool,
+
     /// Reach the API server with this kubeconfig [default: the files in KUBECONFIG, else the Pod's service account]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,

@@ -5,7 +5,7 @@ use pileus_gate::{Connection, Login, Proxy, ProxyUrl};
 use super::credentials::secret;
 use super::fields::Fields;
 use super::origin::Origin;
-use super::{cidr, non_empty, parsed};
+use super::{non_empty, parsed};
 
 /// Reads the optional field `connection`.
 pub(super) fn connection(spec: &mut Fields<'_>, origin: &Origin<'_>) -> Connection {
@@ -24,7 +24,7 @@ pub(super) fn connection(spec: &mut Fields<'_>, origin: &Origin<'_>) -> Connecti
 fn proxy(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<Proxy> {
     let url = fields.required("url", parsed::<ProxyUrl>);
     let login = (fields.has("username") || fields.has("password")).then(|| login(fields, origin));
-    let addresses = fields.list("addresses", &[], cidr);
+    let addresses = fields.list("addresses", &[], |text| origin.addresses(text));
     Some(Proxy { url: url?, login: login.flatten(), addresses })
 }
 

@@ -33,7 +33,7 @@ pub(super) fn credential(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option
     let paths = fields.list("paths", &[], parsed::<PathPrefix>);
     let auxiliary = fields.list("auxiliary", &[], name);
     let plain = fields.boolean("plain", false);
-    let addresses = fields.list("addresses", &[], super::cidr);
+    let addresses = fields.list("addresses", &[], |text| origin.addresses(text));
     let present: Vec<_> = KINDS.into_iter().filter(|(kind, _)| fields.has(kind)).collect();
     let kind = match present.as_slice() {
         [(kind, read)] => fields.object_of(kind, "fields", |fields| read(fields, origin)),
@@ -128,7 +128,7 @@ fn workload_identity(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<Cre
     Some(CredentialKind::WorkloadIdentity { client: client?, token: token? })
 }
 
-fn managed_identity(fields: &mut Fields<'_>, _: &Origin<'_>) -> Option<CredentialKind> {
+fn managed_identity(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind> {
     let endpoint = fields.required("endpoint", token_url);
     let resource = fields.required("resource", non_empty);
     let names = ["clientID", "resourceID", "objectID"];
@@ -143,16 +143,18 @@ fn managed_identity(fields: &mut Fields<'_>, _: &Origin<'_>) -> Option<Credentia
     if given.next().is_some() {
         fields.wrong("an identity has one ID; keep one of clientID, resourceID, objectID");
     }
+    origin.node_identity().map_err(|problem| fields.wrong(problem)).ok()?;
     Some(CredentialKind::ManagedIdentity { endpoint: endpoint?, resource: resource?, identity })
 }
 
-fn metadata(fields: &mut Fields<'_>, _: &Origin<'_>) -> Option<CredentialKind> {
+fn metadata(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind> {
     let flavor = fields.required("flavor", |text| match text {
         "azure" => Ok(MetadataFlavor::Azure),
         "google" => Ok(MetadataFlavor::Google),
         "aws" => Ok(MetadataFlavor::Aws),
         other => Err(format!("unknown flavor {other:?}; expected azure, google or aws")),
     });
+    origin.node_identity().map_err(|problem| fields.wrong(problem)).ok()?;
     Some(CredentialKind::Metadata { flavor: flavor? })
 }
 

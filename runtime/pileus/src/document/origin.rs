@@ -1,16 +1,22 @@
-//! Where a document comes from, which decides the files that it may name. The operator's own file may name every file. A
-//! document of the cluster may have another author, who must not be able to send this machine's files anywhere: it names
-//! files in one folder that the operator has set aside for this, or none.
+//! Where a document comes from, which decides what of this node it may use. The operator's own file may name every file and
+//! address. A document of the cluster may have another author, who must not be able to send this node's files anywhere or act
+//! under its identity: it names files in one folder that the operator has set aside for this, or none, and reaches neither the
+//! node's metadata service nor its loopback and link, unless the operator opens them.
 
+use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use super::non_empty;
+use ipnet::IpNet;
+
+use super::{cidr, non_empty};
 use crate::error::Error;
 use crate::secrets::Secrets;
 
 /// The flag with the folder whose files documents of the cluster may name.
 const FILES_FLAG: &str = "provider-files";
+/// The flag that opens this node to documents of the cluster.
+const NODE_FLAG: &str = "provider-node-access";
 
 /// What references in a document are resolved with.
 pub(super) enum Origin<'a> {
@@ -55,14 +61,17 @@ pub(crate) struct ClusterOrigin {
     secrets: Secrets,
     /// Absolute, without symbolic links.
     files: Option<PathBuf>,
+    /// Whether the documents may use the node's identity, loopback and link.
+    has_node_access: bool,
 }
 
 impl ClusterOrigin {
-    /// Documents of the cluster may name Secrets, and files in this folder.
+    /// Documents of the cluster may name Secrets, and files in this folder. With `has_node_access`, they may also use the identity
+    /// of this node, and reach what is on its loopback and link.
     ///
     /// # Errors
     /// [`Error::Flag`] if the folder does not exist.
-    pub(crate) fn new(secrets: Secrets, files: Option<&Path>) -> Result<Self, Error> {
+    pub(crate) fn new(secrets: Secrets, files: Option<&Path>, has_node_access: bool) -> Result<Self, Error> {
         let canonical = |folder: &Path| {
             let found = folder.canonicalize().and_then(|path| path.read_dir().map(|_| path));
             found.map_err(|error| Error::Flag {
@@ -71,7 +80,7 @@ impl ClusterOrigin {
                 problem: format!("can't read the folder: {error}"),
             })
         };
-        Ok(Self { secrets, files: files.map(canonical).transpose()? })
+        Ok(Self { secrets, files: files.map(canonical).transpose()?, has_node_access })
     }
 
     /// The path of a file in the folder. It may lead through symbolic links, as in a mounted ConfigMap, but not out of the
@@ -127,6 +136,58 @@ impl Origin<'_> {
             Self::File { folder, .. } => Ok(folder.join(text)),
             Self::Cluster(origin) => origin.file(&text),
         }
+    }
+
+    /// Whether the document may name what belongs to this node.
+    fn is_open(&self) -> bool {
+        match self {
+            Self::File { .. } => true,
+            Self::Cluster(origin) => origin.has_node_access,
+        }
+    }
+
+    /// Checks that the document may use the identity of this node. The error says why not, and what to do.
+    pub(super) fn node_identity(&self) -> Result<(), String> {
+        if self.is_open() {
+            return Ok(());
+        }
+        Err(format!(
+            "a document of the cluster can't use the identity of the node; use workloadIdentity or a Secret, or start Pileus with \
+             --{NODE_FLAG}"
+        ))
+    }
+
+    /// A range of addresses to which the document lets requests lead.
+    ///
+    /// # Errors
+    /// Why it can't be read, or that it opens this node.
+    pub(super) fn addresses(&self, text: &str) -> Result<IpNet, String> {
+        let range = cidr(text)?;
+        if !self.is_open() && pileus_gate::opens_node(range) {
+            return Err(format!(
+                "{text} opens loopback, link-local or metadata addresses of the node, which a document of the cluster can't \
+                 reach; remove it, or start Pileus with --{NODE_FLAG}"
+            ));
+        }
+        Ok(range)
+    }
+
+    /// A registry, with or without a port and a path. The error says that it is this node.
+    pub(super) fn registry(&self, text: &str) -> Result<String, String> {
+        let place = text.split('/').next().unwrap_or_default();
+        let host = match place.strip_prefix('[') {
+            Some(rest) => rest.split(']').next().unwrap_or_default(),
+            None => place.split(':').next().unwrap_or_default(),
+        };
+        let is_node = host == "localhost"
+            || host.parse().is_ok_and(|address: IpAddr| pileus_gate::opens_node(address.into()));
+        if is_node && !self.is_open() {
+            return Err(format!(
+                "{host} is the node itself, which a document of the cluster can't reach; name a registry that other machines \
+                 reach, too, or start Pileus with --{NODE_FLAG}"
+            ));
+        }
+        Ok(text.to_owned())
     }
 
     /// As [`Origin::file`], for files that no document of the cluster may name: `instead` says what to do there.
@@ -238,8 +299,8 @@ mod tests {
         let folder = folder();
         let files = folder.path().join("files");
         let (inside, near) = (files.join("token"), folder.path().join("files-2/near"));
-        let with_folder = ClusterOrigin::new(Secrets::default(), Some(&files)).unwrap();
-        let without = ClusterOrigin::new(Secrets::default(), None).unwrap();
+        let with_folder = ClusterOrigin::new(Secrets::default(), Some(&files), false).unwrap();
+        let without = ClusterOrigin::new(Secrets::default(), None, false).unwrap();
         let (document, of_folder, never) = places();
         let with = |file: &str| {
             let mut document = document.clone();
@@ -293,9 +354,104 @@ mod tests {
         }
     }
 
+    /// Checks that changes to a good document are refused at this path exactly where they are near the node and nothing opens it.
+    fn check_access(changes: &Value, path: &str, is_near: bool) {
+        let mut document = json!({
+            "apiVersion": "pileus.dev/v1alpha1", "kind": "CloudProvider", "metadata": {"name": "cloud"},
+            "spec": {"source": {"image": "ghcr.io/a/b:1"}, "trust": {"insecure": true}, "grants": [{"host": "*.cloud.example"}]},
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            document["spec"][name] = value.clone();
+        }
+        let says = |problem: &Problem| problem.message.contains("--provider-node-access");
+        let closed = ClusterOrigin::new(Secrets::default(), None, false).unwrap();
+        let found = problems(&document, &closed);
+        let is_refused = found.len() == 1 && found[0].path == path && says(&found[0]);
+        assert!(if is_near { is_refused } else { found.is_empty() }, "{changes}: {found:?}");
+        let opened = ClusterOrigin::new(Secrets::default(), None, true).unwrap();
+        assert!(!problems(&document, &opened).iter().any(says), "{changes}");
+    }
+
+    const NEAR: [&str; 17] = [
+        "127.0.0.1",
+        "127.0.0.0/8",
+        "127.1.2.0/24",
+        "0.0.0.0/0",
+        "0.0.0.0",
+        "169.254.169.254",
+        "169.254.0.0/16",
+        "169.254.3.4",
+        "168.63.129.16/32",
+        "100.100.100.200",
+        "::1",
+        "::/0",
+        "fe80::1",
+        "fd00:ec2::254",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "64:ff9b::/96",
+    ];
+
+    const FAR: [&str; 6] =
+        ["10.0.0.0/8", "100.64.0.0/10", "fc00::/7", "192.168.1.1", "20.1.2.3/32", "2603:1030::/32"];
+
+    #[test]
+    fn a_document_of_the_cluster_opens_no_address_of_the_node_unless_the_operator_does() {
+        let client = json!({"tokenURL": "https://login.example/t", "clientID": "c", "scope": "s",
+            "secret": {"secret": {"name": "a", "key": "b"}}});
+        for (range, is_near) in NEAR.map(|range| (range, true)).into_iter().chain(FAR.map(|it| (it, false))) {
+            let of = json!([range]);
+            let grants = json!([{"host": "*.cloud.example", "addresses": of}]);
+            check_access(&json!({"grants": grants}), "spec.grants[0].addresses[0]", is_near);
+            let credentials = json!([
+                {"name": "a", "hosts": ["a.cloud.example"], "addresses": of, "clientSecret": client},
+            ]);
+            check_access(&json!({"credentials": credentials}), "spec.credentials[0].addresses[0]", is_near);
+            let connection = json!({"proxy": {"url": "http://proxy.corp:3128", "addresses": of}});
+            check_access(&json!({"connection": connection}), "spec.connection.proxy.addresses[0]", is_near);
+            let registries = json!([{"registry": "ghcr.io", "addresses": of}]);
+            let source = json!({"source": {"image": "ghcr.io/a/b:1", "registries": registries}});
+            check_access(&source, "spec.source.registries[0].addresses[0]", is_near);
+        }
+    }
+
+    #[test]
+    fn a_document_of_the_cluster_uses_no_identity_and_registry_of_the_node_unless_the_operator_opens_it() {
+        let managed = json!({"endpoint": "http://169.254.169.254/t", "resource": "r"});
+        let credentials = json!([{"name": "a", "hosts": ["a.cloud.example"], "managedIdentity": managed}]);
+        check_access(&json!({"credentials": credentials}), "spec.credentials[0].managedIdentity", true);
+        let metadata = json!({
+            "credentials": [{"name": "a", "hosts": ["169.254.169.254"], "metadata": {"flavor": "aws"}}],
+            "grants": [{"host": "169.254.169.254", "tls": false}],
+        });
+        check_access(&metadata, "spec.credentials[0].metadata", true);
+        for (host, is_near) in [
+            ("localhost", true),
+            ("localhost:5000", true),
+            ("127.0.0.1:5000", true),
+            ("[::1]:5000", true),
+            ("169.254.1.1", true),
+            ("10.0.0.1:5000", false),
+            ("ghcr.io", false),
+        ] {
+            let image = format!("{host}/a");
+            check_access(&json!({"source": {"image": format!("{image}:1")}}), "spec.source.image", is_near);
+            let range = json!({"source": {"image": image, "versions": "1"}});
+            check_access(&range, "spec.source.image", is_near);
+            let source = |registries| json!({"source": {"image": "ghcr.io/a:1", "registries": [registries]}});
+            let settings = source(json!({"registry": host}));
+            check_access(&settings, "spec.source.registries[0].registry", is_near);
+            let mirrored = source(json!({"registry": "quay.io", "mirrors": [image]}));
+            check_access(&mirrored, "spec.source.registries[0].mirrors[0]", is_near);
+        }
+        let registries = json!([{"registry": "ghcr.io", "tokenHosts": ["127.0.0.1"]}]);
+        let source = json!({"source": {"image": "ghcr.io/a:1", "registries": registries}});
+        check_access(&source, "spec.source.registries[0].tokenHosts[0]", true);
+    }
+
     #[test]
     fn the_operators_folder_must_exist() {
-        let missing = ClusterOrigin::new(Secrets::default(), Some(Path::new("/no/such/folder")));
+        let missing = ClusterOrigin::new(Secrets::default(), Some(Path::new("/no/such/folder")), false);
         let error = missing.err().unwrap().to_string();
         assert!(error.starts_with("--provider-files \"/no/such/folder\": can't read the folder"), "{error}");
     }

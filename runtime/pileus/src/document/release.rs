@@ -54,3 +54,47 @@ impl CloudProvider {
         matches!(self.source, Source::Image(_))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pileus_loader::{TrustPolicy, TrustSpec};
+
+    use super::*;
+    use crate::document::tests::parse;
+    use crate::secrets::Secrets;
+
+    /// Reads a document with this source and trust, and makes it again of its settings for a component.
+    fn trust_of_kept(source: &Value, trust: &Value, component: Digest) -> TrustPolicy {
+        let document = json!({
+            "apiVersion": "pileus.dev/v1alpha1", "kind": "CloudProvider", "metadata": {"name": "a"},
+            "spec": {"source": source, "trust": trust},
+        });
+        let read = parse(&document.to_string(), "/").unwrap();
+        let origin = DocumentOrigin::File { document: "/a.yaml".into(), secrets: Secrets::default() };
+        let kept = CloudProvider::of_settings("a", &read.settings.spec, component, &origin).unwrap();
+        assert_eq!(kept.settings, read.settings);
+        kept.trust
+    }
+
+    #[test]
+    fn a_component_that_was_found_adds_no_trust_and_the_operators_digest_does() {
+        let component = Digest::of(b"component");
+        let policy = |spec| TrustPolicy::new(spec).unwrap();
+        let pinned = || policy(TrustSpec { digest: Some(component), ..TrustSpec::default() });
+        let insecure = || policy(TrustSpec { insecure: true, ..TrustSpec::default() });
+        let (tag, by_digest) = ("ghcr.io/a/b:1".to_owned(), format!("ghcr.io/a/b@{component}"));
+        for (image, trust, expected) in [
+            (&tag, json!({"insecure": true}), insecure()),
+            (&tag, json!({"digest": component}), pinned()),
+            (&by_digest, Value::Null, pinned()),
+            (&by_digest, json!({"insecure": true}), pinned()),
+            (&by_digest, json!({"digest": component}), pinned()),
+        ] {
+            let source = json!({"image": image});
+            assert_eq!(trust_of_kept(&source, &trust, component), expected, "{image} {trust}");
+        }
+        let other = Digest::of(b"found later");
+        let range = json!({"image": "ghcr.io/a/b", "versions": "1"});
+        assert_eq!(trust_of_kept(&range, &json!({"insecure": true}), other), insecure());
+    }
+}

@@ -37,6 +37,7 @@ impl Settings {
                 {
                     let trust = fields.entry("trust").or_insert_with(|| json!({}));
                     if let Some(trust) = trust.as_object_mut() {
+                        trust.remove("insecure");
                         trust.insert("digest".to_owned(), json!(digest));
                     }
                 }
@@ -46,7 +47,7 @@ impl Settings {
     }
 
     /// Those that were kept as this `spec`.
-    pub(super) fn kept(mut spec: Value) -> Self {
+    pub(crate) fn kept(mut spec: Value) -> Self {
         spec.sort_all_objects();
         Self { digest: Digest::of(spec.to_string().as_bytes()), spec }
     }

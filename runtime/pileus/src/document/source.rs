@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use pileus_host::swap::Follow;
-use pileus_loader::{CredentialSource, Loader, Reference, RegistrySettings, Repository, SecretFile};
+use pileus_loader::{CredentialSource, Digest, Loader, Reference, RegistrySettings, Repository, SecretFile};
 use semver::{Version, VersionReq};
 
 use super::credentials::secret_name;
 use super::fields::Fields;
+use super::non_empty;
 use super::origin::Origin;
 use super::swap::time;
-use super::{cidr, non_empty};
 use crate::error::Error;
 
 /// Where the component comes from.
@@ -64,6 +64,14 @@ impl Image {
 }
 
 impl Source {
+    /// The digest by which an image is pinned.
+    pub(crate) fn pinned(&self) -> Option<Digest> {
+        match self {
+            Self::Image(ImageSource { image: Image::Reference(reference), .. }) => reference.digest,
+            Self::Image(ImageSource { image: Image::Range(..), .. }) | Self::File(_) => None,
+        }
+    }
+
     /// How a swap follows this source. A file is followed like a tag: it is read again, and may have changed.
     pub(crate) fn follow(&self) -> Follow {
         match self {
@@ -162,6 +170,11 @@ fn image(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<ImageSource> {
         fields.required("image", reference).map(Image::Reference)
     };
     let credentials = credentials(fields, origin);
+    if let Some(image) = &image
+        && let Err(problem) = origin.registry(&image.repository().registry)
+    {
+        fields.wrong_at("image", problem);
+    }
     let registries: Vec<_> =
         fields.objects("registries", |fields| registry(fields, origin)).into_iter().flatten().collect();
     for (index, one) in registries.iter().enumerate() {
@@ -191,12 +204,12 @@ fn credentials(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Vec<CredentialSo
 }
 
 fn registry(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<RegistrySettings> {
-    let registry = fields.required("registry", non_empty);
+    let registry = fields.required("registry", |text| origin.registry(&non_empty(text)?));
     let plain_http = fields.has("plainHTTP").then(|| fields.boolean("plainHTTP", false));
     let ca_bundle = fields.optional("caBundle", |path| origin.file(path));
-    let mirrors = fields.list("mirrors", &[], non_empty);
-    let token_hosts = fields.list("tokenHosts", &[], host);
-    let addresses = fields.list("addresses", &[], cidr);
+    let mirrors = fields.list("mirrors", &[], |text| origin.registry(&non_empty(text)?));
+    let token_hosts = fields.list("tokenHosts", &[], |text| origin.registry(&host(text)?));
+    let addresses = fields.list("addresses", &[], |text| origin.addresses(text));
     let registry = registry?;
     let settings = RegistrySettings { registry, plain_http, ca_bundle, mirrors, token_hosts, addresses };
     settings.check().map_err(|error| fields.wrong(error.to_string())).ok()?;

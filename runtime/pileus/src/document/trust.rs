@@ -150,8 +150,24 @@ mod tests {
         for (source, trust, expected) in rows {
             assert_eq!(read(source, &trust), Ok(TrustPolicy::new(expected).unwrap()), "{trust}");
         }
-        for source in [json!({"file": "a"}), json!({"image": format!("ghcr.io/a/b:1@{DIGEST}")})] {
-            assert_eq!(read(&source, &Value::Null), Ok(TrustPolicy::default()), "{source}");
+        assert_eq!(read(&json!({"file": "a"}), &Value::Null), Ok(TrustPolicy::default()));
+        // The digest of an image is one of the policy, beside which nothing else has to be said.
+        let pinned = TrustSpec { digest, ..TrustSpec::default() };
+        for image in [format!("ghcr.io/a/b:1@{DIGEST}"), format!("ghcr.io/a/b@{DIGEST}")] {
+            let source = json!({"image": image});
+            for (trust, expected) in [
+                (Value::Null, pinned.clone()),
+                (json!({}), pinned.clone()),
+                (json!({"digest": DIGEST}), pinned.clone()),
+                (json!({"insecure": true}), pinned.clone()),
+                (json!({"keys": [key]}), TrustSpec { digest, ..signed(None) }),
+            ] {
+                assert_eq!(
+                    read(&source, &trust),
+                    Ok(TrustPolicy::new(expected).unwrap()),
+                    "{source} {trust}"
+                );
+            }
         }
     }
 

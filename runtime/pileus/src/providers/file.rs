@@ -62,7 +62,7 @@ impl FollowedFile {
             name: self.name.clone(),
             uid: None,
             created_at: Timestamp::UNIX_EPOCH,
-            document: Some(document),
+            document: Ok(document),
             generation: None,
             recorded: None,
             order: None,

@@ -11,15 +11,17 @@ use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use pileus_controllers::{HealthCheck, describe};
-use pileus_gate::Problem;
 
 use super::{DocumentChange, PresentDocument};
 use crate::document::{CloudProvider, ClusterOrigin, DocumentOrigin};
 use crate::order_annotation::{self, ORDER};
-use crate::releases::{Record, of_resource};
+use crate::releases::{Record, Revisions, of_resource};
 
 /// The CloudProvider resources of a cluster.
 pub(crate) struct FollowedResources {
+    client: Client,
+    /// The one in which Pileus keeps the settings of releases.
+    namespace: String,
     api: Api<DynamicObject>,
     origin: Arc<ClusterOrigin>,
     watch: Pin<Box<dyn Stream<Item = watcher::Result<watcher::Event<DynamicObject>>> + Send>>,
@@ -42,17 +44,24 @@ pub(crate) fn api_resource() -> ApiResource {
 }
 
 impl FollowedResources {
-    /// Begins to watch the resources.
-    pub(crate) fn new(client: Client, origin: ClusterOrigin, check: HealthCheck) -> Self {
-        let api = Api::all_with(client, &api_resource());
+    /// Begins to watch the resources. The namespace is that of Pileus.
+    pub(crate) fn new(
+        (client, namespace): (Client, &str),
+        origin: ClusterOrigin,
+        check: HealthCheck,
+    ) -> Self {
+        let api = Api::all_with(client.clone(), &api_resource());
         let watch = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
         let (versions, unread, is_listed) = Default::default();
-        Self { api, origin: Arc::new(origin), watch, check, versions, unread, is_listed }
+        let (namespace, origin) = (namespace.to_owned(), Arc::new(origin));
+        Self { client, namespace, api, origin, watch, check, versions, unread, is_listed }
     }
 
     /// The place of a provider's status.
     pub(super) fn record(&self, name: &str) -> Record {
-        Record::Resource { api: Box::new(self.api.clone()), name: name.to_owned() }
+        let revisions = Revisions::new(self.client.clone(), &self.namespace, name);
+        let (api, revisions) = (Box::new(self.api.clone()), Box::new(revisions));
+        Record::Resource { api, revisions, name: name.to_owned() }
     }
 
     /// What references in the documents are resolved with.
@@ -116,9 +125,11 @@ impl FollowedResources {
     fn present(&mut self, resource: &DynamicObject) {
         let name = resource.name_any();
         let value = serde_json::to_value(resource).unwrap_or_default();
-        let document = CloudProvider::from_resource(&value, &self.origin).inspect_err(|problems| {
-            let problems = Problem::list(problems);
-            tracing::warn!(provider = %name, "the CloudProvider is invalid, and the former one stays in use:{problems}");
+        let document = CloudProvider::from_resource(&value, &self.origin).map_err(|problems| {
+            let each: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            let problems = each.join("; ");
+            tracing::warn!(provider = %name, problems, "the CloudProvider is invalid, and the former one stays in use");
+            problems
         });
         let order = resource.annotations().get(ORDER).and_then(|text| order_annotation::read(text));
         self.unread.push_back(DocumentChange::Present(Box::new(PresentDocument {
@@ -129,7 +140,7 @@ impl FollowedResources {
                 .creation_timestamp
                 .as_ref()
                 .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-            document: document.ok(),
+            document,
             generation: resource.metadata.generation.and_then(|generation| u64::try_from(generation).ok()),
             recorded: Some(of_resource(resource)),
             order,

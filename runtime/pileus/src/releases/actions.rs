@@ -1,12 +1,13 @@
 //! Does what the state machine of a swap decides. What takes time becomes a job, whose end is an event.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pileus_host::swap::{Action, Ended, Event, Failure, Follow, Release, Stage, Status};
 use pileus_loader::Verified;
 
 use super::Releases;
-use super::job::{Done, Made};
+use super::job::{Done, Made, Write};
 use super::prepare::{self, failure};
 use crate::document::CloudProvider;
 use crate::error::Error;
@@ -82,7 +83,7 @@ impl Releases {
         let active = active.and_then(|active| self.ready(active)).cloned();
         self.spawn(async move {
             let made = async {
-                let document = document?;
+                let document = document.await?;
                 match stage {
                     Stage::Fetch => fetched(prepare::fetch(&deps, release, &document).await),
                     Stage::Verify => match (distrust, verified) {
@@ -116,19 +117,32 @@ impl Releases {
         });
     }
 
-    /// The document that a release runs under.
-    fn document_of(&self, release: Release) -> Result<Arc<CloudProvider>, Error> {
-        let present = self.document.as_ref().filter(|document| document.settings.digest == release.settings);
-        if let Some(document) = present {
-            return Ok(Arc::clone(document));
+    /// The document that a release runs under: the present one, or one made of the settings that are kept for it.
+    fn document_of(
+        &self,
+        release: Release,
+    ) -> impl Future<Output = Result<Arc<CloudProvider>, Error>> + Send + use<> {
+        let digest = release.settings;
+        let present = self.document.clone().filter(|document| document.settings.digest == digest);
+        let known = self.settings.get(&digest).cloned();
+        let (name, record, origin) = (self.name.clone(), self.record.clone(), self.origin.clone());
+        async move {
+            if let Some(document) = present {
+                return Ok(document);
+            }
+            let unread = |cause: String| {
+                Error::FormerSettings(format!("{} of a former release: {cause}", digest.short()))
+            };
+            let missing = || unread("they are not kept any more".to_owned());
+            let kept = match known {
+                Some(spec) => Some(spec),
+                None => record.settings(digest).await.map_err(|error| unread(error.to_string()))?,
+            };
+            let spec = kept.ok_or_else(missing)?;
+            let document = CloudProvider::of_settings(&name, &spec, release.component, &origin)?;
+            // A record in the store may have been written by another hand.
+            if document.settings.digest == digest { Ok(Arc::new(document)) } else { Err(missing()) }
         }
-        let missing = || Error::Settings {
-            problem: format!("the settings {} of a former release are not known any more", release.settings),
-        };
-        let spec = self.settings.get(&release.settings).ok_or_else(missing)?;
-        let document = CloudProvider::of_settings(&self.name, spec, release.component, &self.origin)?;
-        // What the status says may have been written by another hand.
-        if document.settings.digest == release.settings { Ok(Arc::new(document)) } else { Err(missing()) }
     }
 
     fn compare(&mut self, candidate: Release, active: Release) {
@@ -157,21 +171,33 @@ impl Releases {
     }
 
     fn write(&mut self, replaces: u64, status: Status) {
+        self.write_after(Duration::ZERO, replaces, status);
+    }
+
+    /// Writes the status after a pause. Until it ends, what is read of the record has to wait.
+    pub(super) fn write_after(&mut self, pause: Duration, replaces: u64, status: Status) {
         let document = self.document.as_ref().map(|document| document.identity());
         let (settings, versions) = (self.settings.clone(), self.versions.clone());
-        let recorded = Recorded { revision: replaces, status, document, versions, settings };
+        let owner = self.recorded.owner.clone();
+        let recorded =
+            Recorded { revision: replaces, status: status.clone(), owner, document, versions, settings };
         let (record, known, name) = (self.record.clone(), self.recorded.clone(), self.name.clone());
+        self.writes += 1;
         self.spawn(async move {
+            tokio::time::sleep(pause).await;
             let error = match record.write(recorded).await {
-                Ok(recorded) => return Done::recorded(recorded),
+                Ok(recorded) => return Done::written(recorded),
                 Err(error) => error,
             };
-            // Another write may have come first.
+            // The answer may have been lost, or another write came first.
             match record.read(&known).await {
-                Ok(recorded) if recorded.revision > replaces => Done::recorded(recorded),
+                Ok(found) if found.revision > replaces && found.status == status => Done::written(found),
+                Ok(found) if found.revision > replaces => {
+                    Done { write: Some(Write::Conflict(found)), ..Done::of(Event::Woke) }
+                }
                 _ => {
                     tracing::warn!(provider = %name, %error, "the status of the provider can't be written; trying again");
-                    Done::of(Event::WriteFailed { replaces })
+                    Done { write: Some(Write::Failed), ..Done::of(Event::WriteFailed { replaces }) }
                 }
             }
         });

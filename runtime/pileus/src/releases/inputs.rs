@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use pileus_host::swap::{Event, Order};
+use pileus_host::swap::{Event, Order, Status};
 
-use super::job::Done;
-use super::{MEASURE_PERIOD, Releases};
+use super::Releases;
 use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::leading::Leading;
@@ -15,6 +14,8 @@ use crate::recorded::Recorded;
 pub(crate) enum Input {
     /// The document is so. Without a generation, it counts as changed where it differs from the one before.
     Document { generation: Option<u64>, document: Arc<CloudProvider> },
+    /// The document has changed and can't be used: why.
+    InvalidDocument(String),
     /// The shared record was read.
     Recorded(Box<Recorded>),
     /// The operator's order was read.
@@ -32,8 +33,10 @@ impl Releases {
                 let event = Event::Spec(document.followed(generation));
                 self.last_generation = generation;
                 self.document = Some(document);
+                self.forget_settings();
                 self.on_event(event).await
             }
+            Input::InvalidDocument(problems) => self.on_event(Event::InvalidSpec(problems)).await,
             Input::Recorded(recorded) => Box::pin(self.on_recorded(*recorded)).await,
             Input::Ordered(order) => self.on_event(Event::Ordered(order)).await,
             Input::Leads(leading) => {
@@ -44,60 +47,19 @@ impl Releases {
         }
     }
 
+    /// Drops the settings that neither the status nor the document names, so that no status returns to them.
+    fn forget_settings(&mut self) {
+        let status = self.state.status().into_iter().flat_map(Status::releases);
+        let present = self.document.as_ref().map(|document| document.settings.digest);
+        let named: Vec<_> = status.map(|release| release.settings).chain(present).collect();
+        self.settings.retain(|digest, _| named.contains(digest));
+    }
+
     /// The generation of a document that no API server counts.
     fn generation(&self, document: &CloudProvider) -> u64 {
         let known = self.document.as_ref().map(|known| known.identity()).or(self.recorded.document);
         let observed = self.state.status().map_or(0, |status| status.observed_generation);
         let last = self.last_generation.max(observed);
         if known == Some(document.identity()) { last } else { last + 1 }
-    }
-
-    pub(super) async fn on_recorded(&mut self, recorded: Recorded) -> Result<(), Error> {
-        self.learn(&recorded);
-        if recorded.revision >= self.recorded.revision {
-            self.recorded = recorded.clone();
-        }
-        let Recorded { revision, status, .. } = recorded;
-        self.on_event(Event::Status { revision, status }).await?;
-        Box::pin(self.decide()).await
-    }
-
-    /// Keeps what other replicas know about releases.
-    fn learn(&mut self, recorded: &Recorded) {
-        let Recorded { settings, versions, .. } = recorded.clone();
-        self.settings.extend(settings);
-        self.versions.extend(versions);
-    }
-
-    /// Tells the state machine whether this replica decides: the leader does, and for a record of its own each replica while
-    /// nothing is active, since then there is nothing to swap from.
-    pub(super) async fn decide(&mut self) -> Result<(), Error> {
-        let has_active = self.recorded.status.active.is_some();
-        let decides = self.leads || (self.record.is_own() && !has_active);
-        if decides == self.decides {
-            return Ok(());
-        }
-        self.decides = decides;
-        if !decides {
-            return self.on_event(Event::Follows).await;
-        }
-        // A leader never works from an older status than the one that it finds.
-        match self.record.read(&self.recorded).await {
-            Ok(recorded) => {
-                self.learn(&recorded);
-                self.recorded = recorded.clone();
-                let Recorded { revision, status, .. } = recorded;
-                self.on_event(Event::Leads { revision, status }).await
-            }
-            Err(error) => {
-                tracing::warn!(provider = %self.name, %error, "can't read the status of the provider; trying again");
-                self.decides = false;
-                self.jobs.spawn(async {
-                    tokio::time::sleep(MEASURE_PERIOD).await;
-                    Done::of(Event::Woke)
-                });
-                Ok(())
-            }
-        }
     }
 }

@@ -26,9 +26,20 @@ pub(super) struct Prepared {
 pub(super) struct Done {
     pub(super) event: Event,
     pub(super) made: Option<(Release, Made)>,
-    pub(super) recorded: Option<Recorded>,
+    /// What came of writing the status, if that was the job.
+    pub(super) write: Option<Write>,
     /// Why it failed, if it can't succeed.
     pub(super) refusal: Option<Error>,
+}
+
+/// What came of a write of the status.
+pub(super) enum Write {
+    /// The record is so now.
+    Written(Recorded),
+    /// The record was another one already. This is what was read then.
+    Conflict(Recorded),
+    /// The record may be as it was.
+    Failed,
 }
 
 /// What a job has made.
@@ -42,13 +53,13 @@ pub(super) enum Made {
 
 impl Done {
     pub(super) fn of(event: Event) -> Self {
-        Self { event, made: None, recorded: None, refusal: None }
+        Self { event, made: None, write: None, refusal: None }
     }
 
-    pub(super) fn recorded(recorded: Recorded) -> Self {
+    pub(super) fn written(recorded: Recorded) -> Self {
         let Recorded { revision, status, .. } = recorded.clone();
         let event = Event::Status { revision, status };
-        Self { event, made: None, refusal: None, recorded: Some(recorded) }
+        Self { write: Some(Write::Written(recorded)), ..Self::of(event) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where the shared status of a provider's releases is kept, with the settings that its releases run under: the status of the
-//! resource, a file in the store, or the memory of this process. Each write names the revision that it replaces.
+//! resource with the settings beside it, a file in the store, or the memory of this process. Each write names the revision that
+//! it replaces.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,8 +8,10 @@ use std::path::{Path, PathBuf};
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt as _};
+use pileus_loader::Digest;
 use serde_json::{Value, json};
 
+use super::revisions::Revisions;
 use crate::document::API_VERSION;
 use crate::order_annotation::{self, ORDER};
 use crate::recorded::Recorded;
@@ -21,14 +24,20 @@ pub(crate) enum Record {
     Memory,
     /// A file in the store. Other processes have stores of their own.
     File(PathBuf),
-    /// The status of a resource, which all replicas share.
-    Resource { api: Box<Api<DynamicObject>>, name: String },
+    /// The status of a resource, which all replicas share. It names settings, and the revisions have them.
+    Resource { api: Box<Api<DynamicObject>>, revisions: Box<Revisions>, name: String },
 }
 
 /// Why a record can't be read or written. Another attempt may succeed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct RecordError(String);
+
+impl RecordError {
+    pub(super) fn new(text: String) -> Self {
+        Self(text)
+    }
+}
 
 /// The field manager of the status.
 const MANAGER: &str = "pileus";
@@ -44,11 +53,22 @@ impl Record {
         match self {
             Self::Memory => Ok(known.clone()),
             Self::File(path) => read_file(path),
-            Self::Resource { api, name } => {
+            Self::Resource { api, name, .. } => {
                 let failed = |error: &kube::Error| RecordError(pileus_controllers::describe(error));
                 let resource = api.get(name).await.map_err(|error| failed(&error))?;
                 Ok(of_resource(&resource))
             }
+        }
+    }
+
+    /// Reads settings that the record names and doesn't hold itself; `None` where they aren't kept any more.
+    ///
+    /// # Errors
+    /// Where the place can't be read.
+    pub(crate) async fn settings(&self, digest: Digest) -> Result<Option<Value>, RecordError> {
+        match self {
+            Self::Memory | Self::File(_) => Ok(None),
+            Self::Resource { revisions, .. } => revisions.read(digest).await,
         }
     }
 
@@ -69,7 +89,9 @@ impl Record {
                 })?;
                 Ok(recorded)
             }
-            Self::Resource { api, name } => {
+            Self::Resource { api, revisions, name } => {
+                let owner = recorded.owner.as_deref().unwrap_or_default();
+                let kept = revisions.keep(owner, &recorded.settings).await?;
                 // An apply also removes what the former status had.
                 let patch = Patch::Apply(json!({
                     "apiVersion": API_VERSION,
@@ -79,6 +101,8 @@ impl Record {
                 }));
                 let written = api.patch_status(name, &PatchParams::apply(MANAGER).force(), &patch).await;
                 let written = written.map_err(|error| RecordError(pileus_controllers::describe(&error)))?;
+                let named = recorded.status.releases().map(|release| release.settings).collect();
+                revisions.remove(kept, &named).await;
                 Ok(of_resource(&written))
             }
         }
@@ -94,7 +118,7 @@ pub(crate) fn of_resource(resource: &DynamicObject) -> Recorded {
         let name = resource.name_any();
         tracing::warn!(provider = %name, %error, "the status of the resource can't be read; it counts as empty");
     });
-    let mut recorded = Recorded { revision, ..recorded.unwrap_or_default() };
+    let mut recorded = Recorded { revision, owner: resource.uid(), ..recorded.unwrap_or_default() };
     // Who may write a status alone must not be able to make Pileus wait for generations and orders that never come.
     let status = &mut recorded.status;
     let generation = resource.metadata.generation.and_then(|generation| u64::try_from(generation).ok());
@@ -135,7 +159,6 @@ fn write_file(path: &Path, recorded: &Recorded) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use pileus_host::swap::Status;
-    use pileus_loader::Digest;
 
     use super::*;
 

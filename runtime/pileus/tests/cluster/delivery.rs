@@ -1,6 +1,8 @@
 //! Providers from a registry: named by a resource of the cluster, fetched, verified, swapped while Pileus runs, and rolled back.
 //! Registry, cosign and API server are the real ones.
 
+mod former_settings;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -105,7 +105,9 @@ impl World {
         let store = self.folder.path().join(store).display().to_string();
         let variables: Vec<_> = self.variables.iter().cloned().chain([("PILEUS_STORE", store)]).collect();
         let kubeconfig = self.kubernetes.kubeconfig(User::Pileus);
-        Run::start(None, &kubeconfig, &self.flags, &variables).await
+        // Registry and cloud are on loopback.
+        let flags = [&self.flags[..], &["--provider-node-access"]].concat();
+        Run::start(None, &kubeconfig, &flags, &variables).await
     }
 
     /// Gives the replicas another document.

@@ -30,7 +30,6 @@ pub(super) fn schema() -> Schema {
             Schema::list("The state in the form that Kubernetes tools read.", condition()).by("type"),
         )
         .field("lastError", last_error())
-        .field("settings", Schema::list("The settings of the releases above.", settings()).by("digest"))
 }
 
 fn words(description: &str) -> Schema {
@@ -129,14 +128,6 @@ fn last_error() -> Schema {
         .required("since", time("When it began."))
 }
 
-fn settings() -> Schema {
-    Schema::object(
-        "Settings, so that every replica runs what the status names, regardless of the present spec.",
-    )
-    .required("digest", digest("Their digest."))
-    .required("spec", Schema::any_object("What of the spec they are."))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -221,16 +212,13 @@ mod tests {
         ];
         let names = &schema["properties"]["candidate"]["properties"]["phase"]["properties"]["name"]["enum"];
         for phase in phases {
-            let settings = [(Digest::of(b"s"), json!({"configuration": {"a": 1}}))].into();
             let versions = [(Digest::of(b"c"), "1.2.3".to_owned())].into();
-            let status = write(&Recorded { status: full(phase), settings, versions, ..Recorded::default() });
+            let status = write(&Recorded { status: full(phase), versions, ..Recorded::default() });
             check(&status, &schema, "status", &mut seen);
             let name = &status["candidate"]["phase"]["name"];
             assert!(names.as_array().is_some_and(|names| names.contains(name)), "{name}");
         }
-        for expected in
-            ["status.observing.baseline.latency", "status.candidate.phase.share", "status.settings[].spec"]
-        {
+        for expected in ["status.observing.baseline.latency", "status.candidate.phase.share"] {
             assert!(seen.contains(expected), "{expected}: {seen:?}");
         }
         // Without the optional parts.
