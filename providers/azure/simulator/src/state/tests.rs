@@ -1,0 +1,1 @@
+//! The cloud as clients use it.
