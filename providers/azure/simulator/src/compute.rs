@@ -23,7 +23,7 @@ pub(crate) fn normalize(
     state: &mut State,
     id: &Id,
     kind: Kind,
-    body: Value,
+    body: &Value,
     existing: Option<&Resource>,
 ) -> Result<Value, Refusal> {
     let mut kept = existing.map_or_else(|| json!({}), |existing| existing.body.clone());
@@ -33,7 +33,7 @@ pub(crate) fn normalize(
         }
     }
     let properties = object(&mut kept, "properties");
-    for (name, value) in at(&body, "/properties").as_object().into_iter().flatten() {
+    for (name, value) in at(body, "/properties").as_object().into_iter().flatten() {
         let is_read_only = name == "provisioningState" || kind.read_only().contains(&name.as_str());
         if !is_read_only && !value.is_null() {
             set(properties, name, value.clone());
@@ -65,7 +65,7 @@ pub(crate) fn normalize(
         _ => set(
             properties_of(&mut kept),
             "platformUpdateDomainCount",
-            at(&body, "/properties/platformUpdateDomainCount").as_u64().unwrap_or(5),
+            at(body, "/properties/platformUpdateDomainCount").as_u64().unwrap_or(5),
         ),
     }
     Ok(kept)
@@ -193,7 +193,7 @@ pub(crate) fn check_instance_id(id: &str) -> Result<(), Refusal> {
 
 /// Refuses the deletion of what others use.
 pub(crate) fn check_unused(state: &State, id: &Id, kind: Kind) -> Result<(), Refusal> {
-    let user = state.store.user_outside(&id.key());
+    let user = state.store.user_outside(&id.key(), &id.key());
     let Some((_, user)) = user else { return Ok(()) };
     let message = match kind {
         Kind::AvailabilitySet => format!(

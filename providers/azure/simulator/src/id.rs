@@ -12,6 +12,11 @@ impl Key {
         Self(id.trim_end_matches('/').to_lowercase())
     }
 
+    /// The start of all keys that begin with a text. Unlike a key it may end with a slash.
+    pub(crate) fn start(prefix: &str) -> Self {
+        Self(prefix.to_lowercase())
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -71,6 +76,11 @@ impl Path {
     /// Whether it ends in a type: the path of a list.
     pub(crate) fn is_list(&self) -> bool {
         self.segments.len() % 2 == 1
+    }
+
+    /// The same path with at most so many segments: 2 are those of the outermost resource.
+    pub(crate) fn first(&self, segments: usize) -> Self {
+        Self { segments: self.segments.iter().take(segments).cloned().collect(), ..self.clone() }
     }
 
     pub(crate) fn group(&self) -> &str {

@@ -18,7 +18,7 @@ pub mod request;
 pub mod seed;
 pub mod server;
 pub mod state;
-mod token;
+pub mod token;
 
 pub use refusal::Refusal;
 pub use request::{Request, Response};

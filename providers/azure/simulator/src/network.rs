@@ -1,6 +1,7 @@
 //! The network provider: what its writes have in common. Each type has a file with its own rules. Pure.
 
 mod address;
+mod balancing_rule;
 mod deletion;
 mod interface;
 mod load_balancer;
@@ -30,7 +31,7 @@ pub(crate) fn normalize(
     state: &mut State,
     id: &Id,
     kind: Kind,
-    body: Value,
+    body: &Value,
     existing: Option<&Resource>,
 ) -> Result<Value, Refusal> {
     let mut kept = json!({});
@@ -39,11 +40,14 @@ pub(crate) fn normalize(
             set(&mut kept, name, value.clone());
         }
     }
-    let mut properties = at(&body, "/properties").clone();
+    let mut properties = at(body, "/properties").clone();
     fields(&mut properties).retain(|name, value| {
         let is_read_only = matches!(name.as_str(), "provisioningState" | "resourceGuid");
         !is_read_only && !kind.read_only().contains(&name.as_str()) && !value.is_null()
     });
+    if kind == Kind::LoadBalancer {
+        load_balancer::clean_pools(&mut properties);
+    }
     for part in kind.parts() {
         if !properties.get(part.field).is_some_and(Value::is_array) {
             set(&mut properties, part.field, json!([]));

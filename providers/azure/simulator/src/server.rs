@@ -13,7 +13,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::State as Shared;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::any;
+use axum::routing::get;
 use jiff::Timestamp;
 use serde_json::Value;
 use simulated_cloud::call::Kind;
@@ -239,11 +239,12 @@ impl Server {
 }
 
 fn router(cloud: SharedCloud) -> Router {
-    let arm = middleware::call(&cloud, Classifier::By(kind), any(answer));
+    let all = get(answer).put(answer).patch(answer).post(answer).delete(answer);
+    let arm = middleware::call(&cloud, Classifier::By(kind), all);
     let router = Router::new()
         .merge(admin::routes())
         .merge(simulated_cloud::server::admin::traffic_routes())
-        .route("/", axum::routing::get(page::show))
+        .route("/", get(page::show))
         .route("/{*path}", arm);
     with_fallbacks(router).with_state(cloud)
 }

@@ -4,6 +4,7 @@
 mod behavior;
 mod deletion;
 mod group;
+mod identity;
 mod listing;
 mod lock;
 mod metadata;
@@ -12,6 +13,7 @@ mod overview;
 mod precondition;
 mod provider;
 mod read;
+mod reference;
 mod script;
 mod store;
 mod throttle;
@@ -33,8 +35,9 @@ pub use self::metadata::Metadata;
 use self::operation::Operation;
 pub use self::overview::{MachineAction, MachineCommand};
 pub(crate) use self::provider::{LOCATIONS, normalize_location};
+pub(crate) use self::reference::{named, references};
 pub use self::script::Script;
-pub(crate) use self::store::{Provisioning, Resource, Store, named, references};
+pub(crate) use self::store::{Provisioning, Resource, Store};
 pub use self::throttle::Quotas;
 use self::throttle::Throttle;
 use crate::catalog::Kind;
@@ -165,7 +168,7 @@ impl State {
             return Ok(self.endpoints(request));
         }
         if path.starts_with("/metadata/") {
-            return self.metadata(request, &path);
+            return Ok(self.metadata(request, &path));
         }
         if crate::token::is_token_path(&path) {
             return self.entra(request, &path);

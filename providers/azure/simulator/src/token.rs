@@ -2,15 +2,16 @@
 //! with a key of the process, so that nothing has to be stored. Pure.
 
 mod assertion;
+mod directory;
 mod discovery;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::hmac;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::assertion::Assertion;
+pub use self::directory::{Client, Directory, Federated, Identity};
 pub(crate) use self::discovery::is_token_path;
 use crate::id::Path;
 use crate::json::{at, text};
@@ -20,87 +21,6 @@ use crate::state::State;
 
 /// The audiences of the resource manager in the public cloud.
 const AUDIENCES: [&str; 2] = ["https://management.core.windows.net", "https://management.azure.com"];
-
-/// The clients and identities that get tokens.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Directory {
-    /// The applications.
-    #[serde(default)]
-    pub clients: Vec<Client>,
-    /// The managed identities of the machine at which the metadata service is.
-    #[serde(default)]
-    pub identities: Vec<Identity>,
-    /// Audiences of the resource manager besides those of the public cloud and its own address.
-    #[serde(default)]
-    pub audiences: Vec<String>,
-    /// How long a token is valid, in seconds.
-    #[serde(default = "an_hour")]
-    pub lifetime_seconds: u32,
-    /// Tokens of former generations are refused.
-    #[serde(default)]
-    pub generation: u32,
-}
-
-fn an_hour() -> u32 {
-    3_599
-}
-
-/// An application.
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Client {
-    /// The tenants in which it may ask for tokens; `adfs` for AD FS.
-    pub tenants: Vec<String>,
-    /// Its ID.
-    pub client_id: String,
-    /// Its secret.
-    #[serde(default)]
-    pub secret: Option<String>,
-    /// Its certificates, in PEM.
-    #[serde(default)]
-    pub certificates: Vec<String>,
-    /// The federated credentials.
-    #[serde(default)]
-    pub federated: Vec<Federated>,
-}
-
-impl std::fmt::Debug for Client {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Client").field("client_id", &self.client_id).finish_non_exhaustive()
-    }
-}
-
-/// A federated credential: which tokens of another issuer prove the client.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Federated {
-    /// The issuer.
-    pub issuer: String,
-    /// The subject.
-    pub subject: String,
-    /// The audience.
-    #[serde(default = "exchange")]
-    pub audience: String,
-}
-
-fn exchange() -> String {
-    "api://AzureADTokenExchange".to_owned()
-}
-
-/// A managed identity.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Identity {
-    /// The client ID.
-    pub client_id: String,
-    /// The object ID.
-    #[serde(default)]
-    pub object_id: String,
-    /// The resource ID of a user-assigned identity; empty for that of the machine itself.
-    #[serde(default)]
-    pub resource_id: String,
-}
 
 /// The caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +47,8 @@ impl State {
 
     /// Issues a token for a client.
     pub(crate) fn issue(&mut self, tenant: &str, client: &str, object: &str, audience: &str) -> Issued {
-        let expires_in = self.directory.as_ref().map_or_else(an_hour, |directory| directory.lifetime_seconds);
+        let expires_in =
+            self.directory.as_ref().map_or_else(directory::an_hour, |directory| directory.lifetime_seconds);
         let not_before = self.timestamp().as_second();
         let expires_on = not_before + i64::from(expires_in);
         let claims = json!({

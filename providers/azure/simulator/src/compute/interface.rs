@@ -68,7 +68,7 @@ pub(super) fn hide_addresses(interface: &mut Value) {
 
 /// The interfaces or public addresses below a path, with their names.
 pub(crate) fn read(state: &State, path: &Path, found: Type) -> Result<Vec<(String, Value)>, Refusal> {
-    let set = Path { segments: path.segments.iter().take(2).cloned().collect(), ..path.clone() };
+    let set = path.first(2);
     let set = state.resource_id(&set);
     super::scale_set::check_uniform(state, &set)?;
     let (machine, interface) = match path.segments.get(2) {

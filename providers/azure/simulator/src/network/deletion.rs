@@ -64,7 +64,7 @@ fn last(id: &str) -> &str {
 
 /// The user of a resource that hinders its deletion, and what it uses.
 fn user_outside(state: &State, key: &Key, kind: Kind) -> Option<(String, String)> {
-    let (part, user) = state.store.user_outside(key)?;
+    let (part, user) = state.store.user_outside(key, key)?;
     let found = (part.to_string(), user.to_owned());
     if kind != Kind::LoadBalancer {
         return Some(found);
@@ -125,8 +125,8 @@ fn check_connections(state: &State, id: &Id) -> Result<(), Refusal> {
 }
 
 /// Refuses the deletion of a part that others use.
-pub(crate) fn check_part_unused(state: &State, part: &str, kind: Part) -> Result<(), Refusal> {
-    let Some((_, user)) = state.store.user_outside(&Key::of(part)) else { return Ok(()) };
+pub(crate) fn check_part_unused(state: &State, whole: &Id, part: &str, kind: Part) -> Result<(), Refusal> {
+    let Some((_, user)) = state.store.user_outside(&Key::of(part), &whole.key()) else { return Ok(()) };
     Err(part_in_use(kind.field, part, user))
 }
 
@@ -145,10 +145,7 @@ pub(super) fn check_removed_parts(
                 continue;
             }
             let removed = format!("{id}/{}/{name}", part.field);
-            let removed_key = Key::of(&removed);
-            let whole = id.key();
-            let user =
-                state.store.user_outside(&removed_key).filter(|(_, user)| !Key::of(user).is_within(&whole));
+            let user = state.store.user_outside(&Key::of(&removed), &id.key());
             if let Some((_, user)) = user {
                 return Err(part_in_use(part.field, &removed, user));
             }

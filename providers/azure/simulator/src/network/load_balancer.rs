@@ -1,9 +1,8 @@
 //! The rules of load balancers. Pure.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
+use super::balancing_rule::{check_probes, check_rules};
 use super::interface::assign_one;
 use crate::catalog::Kind;
 use crate::id::{Id, Key};
@@ -11,7 +10,7 @@ use crate::json::{at, default, items, items_mut, object, set, text};
 use crate::refusal::Refusal;
 use crate::state::{Resource, State};
 
-fn invalid(code: &str, message: String) -> Refusal {
+pub(super) fn invalid(code: &str, message: String) -> Refusal {
     Refusal::network(400, code, message)
 }
 
@@ -158,105 +157,6 @@ fn check_public_address(
     Ok(text(&address.body, "/properties/publicIPAddressVersion") == "IPv6")
 }
 
-fn check_probes(body: &Value) -> Result<(), Refusal> {
-    for probe in items(body, "/properties/probes") {
-        let name = text(probe, "/name");
-        let protocol = text(probe, "/properties/protocol").to_lowercase();
-        let port = at(probe, "/properties/port").as_u64().unwrap_or_default();
-        let interval = at(probe, "/properties/intervalInSeconds").as_u64().unwrap_or_default();
-        let path = text(probe, "/properties/requestPath");
-        if !["tcp", "http", "https"].contains(&protocol.as_str()) {
-            return Err(invalid(
-                "LoadBalancerProbeProtocolInvalid",
-                format!("Probe {name} has the invalid protocol '{protocol}'."),
-            ));
-        }
-        if !(1..=65_535).contains(&port) {
-            return Err(invalid(
-                "LoadBalancerProbePortInvalid",
-                format!("Probe {name} has the invalid port {port}."),
-            ));
-        }
-        if interval < 5 {
-            let message =
-                format!("Probe {name} has the invalid interval {interval}: at least 5 seconds are needed.");
-            return Err(invalid("LoadBalancerProbeIntervalInvalid", message));
-        }
-        if (protocol == "tcp") != path.is_empty() {
-            let message = format!(
-                "Probe {name}: a request path is required for HTTP and HTTPS and not allowed for TCP."
-            );
-            return Err(invalid("LoadBalancerProbeRequestPathInvalid", message));
-        }
-    }
-    Ok(())
-}
-
-fn check_rules(id: &Id, body: &Value) -> Result<(), Refusal> {
-    let (mut frontends, mut backends) = (BTreeMap::new(), BTreeMap::new());
-    let is_internal = items(body, "/properties/frontendIPConfigurations")
-        .iter()
-        .any(|it| !at(it, "/properties/subnet").is_null());
-    for rule in items(body, "/properties/loadBalancingRules") {
-        let name = text(rule, "/name");
-        let field = |name: &str| at(rule, &format!("/properties/{name}"));
-        let protocol = field("protocol").as_str().unwrap_or_default().to_lowercase();
-        let (front, back) = (field("frontendPort").as_u64(), field("backendPort").as_u64());
-        if !["tcp", "udp", "all"].contains(&protocol.as_str()) {
-            return Err(invalid(
-                "LoadBalancingRuleProtocolInvalid",
-                format!("Rule {name} has the invalid protocol '{protocol}'."),
-            ));
-        }
-        let allowed = if protocol == "all" { 0..=0 } else { 1..=65_534 };
-        if !front.is_some_and(|port| allowed.contains(&port))
-            || !back.is_some_and(|port| allowed.contains(&port))
-        {
-            let message =
-                format!("Rule {name} of load balancer {id} has invalid ports {front:?} and {back:?}.");
-            return Err(invalid("LoadBalancingRulePortInvalid", message));
-        }
-        if protocol == "all" && !is_internal {
-            let message = format!(
-                "Rule {name} has protocol All, which only internal load balancers of sku Standard have."
-            );
-            return Err(invalid("LoadBalancingRuleProtocolAllNotSupported", message));
-        }
-        if !(4..=100).contains(&field("idleTimeoutInMinutes").as_u64().unwrap_or_default()) {
-            return Err(invalid(
-                "LoadBalancingRuleIdleTimeoutInvalid",
-                format!("Rule {name}: the idle timeout has to be from 4 to 100 minutes."),
-            ));
-        }
-        let frontend = text(rule, "/properties/frontendIPConfiguration/id").to_lowercase();
-        if frontend.is_empty() {
-            return Err(invalid(
-                "LoadBalancingRuleMustReferenceFrontend",
-                format!("Rule {name} has no frontend."),
-            ));
-        }
-        if let Some(other) = frontends.insert((frontend, protocol.clone(), front), name) {
-            let message = format!(
-                "Load balancing rules {id}/loadBalancingRules/{other} and {id}/loadBalancingRules/{name} belong to the same frontend and use the same protocol and frontend port."
-            );
-            return Err(invalid("RulesUseSameFrontendPortProtocolAndIPConfig", message));
-        }
-        let is_floating = field("enableFloatingIP").as_bool().unwrap_or_default();
-        let pool = text(rule, "/properties/backendAddressPool/id").to_lowercase();
-        if !is_floating
-            && !pool.is_empty()
-            && let Some(other) = backends.insert((pool.clone(), protocol, back), name)
-        {
-            let message = format!(
-                "Load balancing rules {id}/loadBalancingRules/{other} and {id}/loadBalancingRules/{name} with floating IP disabled use \
-                 the same protocol and backend port, and must not be used with the same backend address pool {pool}."
-            );
-            return Err(invalid("RulesUseSameBackendPortProtocolAndPool", message));
-        }
-    }
-    Ok(())
-}
-
 fn check_pools(state: &State, body: &Value) -> Result<(), Refusal> {
     let most = state.behavior.caps.members_per_pool;
     for pool in items(body, "/properties/backendAddressPools") {
@@ -306,21 +206,36 @@ pub(super) fn assign(
     Ok(())
 }
 
+/// Removes from written pools the members that Azure derives from interfaces, and what it fills in for the others.
+pub(super) fn clean_pools(properties: &mut Value) {
+    for pool in items_mut(properties, "/backendAddressPools") {
+        let members = items(pool, "/properties/loadBalancerBackendAddresses").iter();
+        let written =
+            members.filter(|it| at(it, "/properties/networkInterfaceIPConfiguration").is_null()).cloned();
+        let mut written: Vec<_> = written.collect();
+        written.iter_mut().for_each(|member| super::clean_part(member, &[]));
+        set(object(pool, "properties"), "loadBalancerBackendAddresses", written);
+    }
+}
+
 /// Turns the members of pools by interface into members by address.
 pub(super) fn migrate(state: &mut State, balancer: &Resource, body: &[u8]) -> Result<(), Refusal> {
     let body: Value = serde_json::from_slice(body).map_err(Refusal::content)?;
+    let wanted: Vec<_> = items(&body, "/pools").iter().filter_map(Value::as_str).collect();
     let mut changed = balancer.clone();
     for pool in items_mut(&mut changed.body, "/properties/backendAddressPools") {
         let name = text(pool, "/name").to_owned();
-        if !items(&body, "/pools")
-            .iter()
-            .any(|it| it.as_str().is_some_and(|it| it.eq_ignore_ascii_case(&name)))
-        {
+        if !wanted.iter().any(|it| it.eq_ignore_ascii_case(&name)) {
             continue;
         }
         let key = Key::of(&format!("{}/backendAddressPools/{name}", balancer.id));
-        let members = state.store.users(&key).filter(|user| super::view::is_member(user)).map(|user| {
-            json!({"name": user.rsplit('/').nth(2).unwrap_or_default(), "properties": {"networkInterfaceIPConfiguration": {"id": user}}})
+        let members = state.store.users(&key).filter(|user| super::view::is_member(user));
+        let members = members.enumerate().filter_map(|(number, user)| {
+            let configuration = at(state.store.part(user)?, "/properties");
+            let network = text(configuration, "/subnet/id").split("/subnets/").next().unwrap_or_default();
+            Some(json!({"name": format!("{name}-{number}"), "properties": {
+                "ipAddress": text(configuration, "/privateIPAddress"), "virtualNetwork": {"id": network},
+            }}))
         });
         let members: Vec<_> = members.collect();
         set(object(pool, "properties"), "loadBalancerBackendAddresses", members);

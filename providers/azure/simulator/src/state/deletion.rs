@@ -35,9 +35,10 @@ impl State {
                 };
                 self.check_lock(id.as_str(), true)?;
                 self.check_preconditions(request, &id, kind, Some(&existing), faults)?;
+                let superseded = self.check_idle(request, Some(&existing))?;
                 let operation = self.next_guid();
-                self.check_idle(request, Some(&existing), &operation)?;
                 self.check_unused(&existing.id, kind)?;
+                self.supersede(superseded, &operation);
                 Ok(self.begin_delete(request, &existing, operation, faults))
             }
             Type::Part(kind, part) if part.is_writable && !path.is_list() => {
@@ -76,10 +77,10 @@ impl State {
         let mut response = Response::empty(if with_ok { 200 } else { 202 });
         if self.behavior.operations.style == Style::Azure {
             response = response
-                .with("azure-asyncoperation", self.status_url(request, &operation))
+                .with("azure-asyncoperation", operation.status_url(request))
                 .with("azure-asyncnotification", "Enabled");
         }
-        response = response.with("location", self.result_url(request, &operation));
+        response = response.with("location", operation.result_url(request));
         response = self.with_retry_after(response);
         self.begin(operation);
         response
@@ -99,9 +100,9 @@ impl State {
             return Ok(Response::empty(204));
         }
         self.check_lock(id.as_str(), true)?;
+        let superseded = self.check_idle(request, Some(&existing))?;
         let operation = self.next_guid();
-        self.check_idle(request, Some(&existing), &operation)?;
-        network::check_part_unused(self, self.resource_id(path).as_str(), part)?;
+        network::check_part_unused(self, &id, self.resource_id(path).as_str(), part)?;
         let mut body = existing.body.clone();
         let field = format!("/properties/{}", part.field);
         let left: Vec<_> = items(&body, &field)
@@ -110,7 +111,8 @@ impl State {
             .cloned()
             .collect();
         set(crate::json::object(&mut body, "properties"), part.field, left);
-        let body = network::normalize(self, &id, kind, body, Some(&existing))?;
+        let body = network::normalize(self, &id, kind, &body, Some(&existing))?;
+        self.supersede(superseded, &operation);
         self.store_written(&id, kind, body, Some(existing));
         let written = self.written(request, &id.key(), operation, faults);
         let mut response = Response::empty(202);
@@ -134,17 +136,18 @@ impl State {
         let id = self.resource_id(path);
         let resource = self.store.get(&id.key()).cloned().ok_or_else(|| not_found(id.as_str()))?;
         self.check_lock(id.as_str(), false)?;
+        let superseded = self.check_idle(request, Some(&resource))?;
         let operation = self.next_guid();
-        self.check_idle(request, Some(&resource), &operation)?;
         match resource.kind.provider() {
             Provider::Compute => compute::act(self, &resource, action, &request.body)?,
             Provider::Network => network::act(self, &resource, action, &request.body)?,
         }
+        self.supersede(superseded, &operation);
         let location = normalize_location(resource.location());
         let operation = self.operation(&id.key(), resource.kind, operation, location, Purpose::Put, faults);
         let response = Response::empty(202)
-            .with("azure-asyncoperation", self.status_url(request, &operation))
-            .with("location", self.result_url(request, &operation));
+            .with("azure-asyncoperation", operation.status_url(request))
+            .with("location", operation.result_url(request));
         let response = self.with_retry_after(response);
         self.begin(operation);
         Ok(response)

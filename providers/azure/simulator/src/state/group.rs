@@ -170,7 +170,7 @@ impl State {
             ends: self.now + faults.takes,
             outcome: Outcome::Succeeded,
         };
-        let response = Response::empty(202).with("location", self.result_url(request, &operation));
+        let response = Response::empty(202).with("location", operation.result_url(request));
         let response = self.with_retry_after(response);
         self.begin(operation);
         Ok(response)

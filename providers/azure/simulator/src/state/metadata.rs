@@ -5,14 +5,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::State;
+use super::identity::denied;
 use super::store::Resource;
 use crate::catalog::{Kind, Type};
 use crate::compute;
 use crate::id::Key;
 use crate::json::{at, items, text};
-use crate::refusal::Refusal;
 use crate::request::{Request, Response};
-use crate::token::Identity;
 
 /// The API versions.
 const VERSIONS: &[&str] = &[
@@ -60,68 +59,55 @@ impl State {
     }
 
     /// Answers a request to the metadata service.
-    pub(super) fn metadata(&mut self, request: &Request, path: &str) -> Result<Response, Refusal> {
-        let failed = |status, error: &str| {
-            Ok(Response::json(
-                status,
-                json!({"error": error, "newest-versions": VERSIONS.iter().rev().take(3).collect::<Vec<_>>()}),
-            ))
-        };
+    pub(super) fn metadata(&mut self, request: &Request, path: &str) -> Response {
         let is_token = path.starts_with("/metadata/identity/");
-        if !request.header("metadata").eq_ignore_ascii_case("true") {
-            return if is_token {
-                Ok(denied("invalid_request", "Required metadata header not specified"))
-            } else {
-                failed(400, "Bad request. Required metadata header not specified")
-            };
-        }
-        if request.headers.contains_key("x-forwarded-for") {
-            return failed(400, "Bad request. The X-Forwarded-For header is not allowed");
-        }
-        if request.method != Method::GET {
-            return failed(405, "Method not allowed");
-        }
-        if let Some(status) = self.metadata.status {
-            return failed(status, "The service is unavailable");
-        }
-        let (name, per_second) = if is_token { ("identity", 20.0) } else { ("instance", 5.0) };
-        if !self.throttle.take_metadata(self.now, name, per_second) {
-            return failed(429, "Too many requests").map(|response| response.with("retry-after", "1"));
+        if let Some(refusal) = self.refuse_metadata(request, is_token) {
+            return refusal;
         }
         if path.trim_end_matches('/') == "/metadata/versions" {
-            return Ok(Response::json(200, json!({"apiVersions": VERSIONS})));
+            return Response::json(200, json!({"apiVersions": VERSIONS}));
         }
         if !request.parameter("api-version").is_some_and(|version| VERSIONS.contains(&version)) {
             return failed(400, "Bad request. api-version is missing or invalid");
         }
         if is_token {
-            return Ok(self.identity_token(request));
+            return self.identity_token(request);
         }
-        let Some(machine) = self.metadata_machine() else { return failed(404, "Not found") };
-        let document = match path.split('/').nth(2) {
-            Some("instance") => self.instance_document(machine),
-            Some("loadbalancer") => match self.balancer_document(machine) {
-                Some(document) => document,
-                None => {
-                    return failed(
-                        404,
-                        "No load balancer metadata is found. Please check if your VM is using any non-basic SKU load balancer",
-                    );
-                }
-            },
-            Some("scheduledevents") => json!({"DocumentIncarnation": 1, "Events": []}),
-            _ => return failed(404, "Not found"),
-        };
-        let pointer = request
-            .path
-            .trim_end_matches('/')
-            .splitn(4, '/')
-            .nth(3)
-            .map_or(String::new(), |rest| format!("/{rest}"));
-        match document.pointer(&pointer) {
-            Some(found) => Ok(Response::json(200, found.clone())),
+        let document = self.metadata_machine().and_then(|machine| match path.split('/').nth(2) {
+            Some("instance") => Some(self.instance_document(machine)),
+            Some("loadbalancer") => self.balancer_document(machine),
+            Some("scheduledevents") => Some(json!({"DocumentIncarnation": 1, "Events": []})),
+            _ => None,
+        });
+        let rest = request.path.trim_end_matches('/').splitn(4, '/').nth(3);
+        let pointer = rest.map_or(String::new(), |rest| format!("/{rest}"));
+        match document.as_ref().and_then(|document| document.pointer(&pointer)) {
+            Some(found) => Response::json(200, found.clone()),
             None => failed(404, "Not found"),
         }
+    }
+
+    /// Refuses what no request may do, and more requests than a machine may make.
+    fn refuse_metadata(&mut self, request: &Request, is_token: bool) -> Option<Response> {
+        if !request.header("metadata").eq_ignore_ascii_case("true") {
+            return Some(if is_token {
+                denied("invalid_request", "Required metadata header not specified")
+            } else {
+                failed(400, "Bad request. Required metadata header not specified")
+            });
+        }
+        if request.headers.contains_key("x-forwarded-for") {
+            return Some(failed(400, "Bad request. The X-Forwarded-For header is not allowed"));
+        }
+        if request.method != Method::GET {
+            return Some(failed(405, "Method not allowed"));
+        }
+        if let Some(status) = self.metadata.status {
+            return Some(failed(status, "The service is unavailable"));
+        }
+        let (name, per_second) = if is_token { ("identity", 20.0) } else { ("instance", 5.0) };
+        let is_admitted = self.throttle.take_metadata(self.now, name, per_second);
+        (!is_admitted).then(|| failed(429, "Too many requests").with("retry-after", "1"))
     }
 
     /// The machine whose service this is.
@@ -182,7 +168,9 @@ impl State {
             },
             "network": {"interface": self.interface_documents(machine)},
         });
-        super::write::merge(&mut document, &self.metadata.instance);
+        if self.metadata.instance.is_object() {
+            super::write::merge(&mut document, &self.metadata.instance);
+        }
         document
     }
 
@@ -267,70 +255,9 @@ impl State {
         let document = json!({"loadbalancer": {"publicIpAddresses": addresses, "inboundRules": [], "outboundRules": []}});
         (!addresses.is_empty()).then_some(document)
     }
-
-    fn identity_token(&mut self, request: &Request) -> Response {
-        let Some(resource) = request.parameter("resource").filter(|it| !it.is_empty()) else {
-            return denied("invalid_request", "Required query variable 'resource' is missing");
-        };
-        let identities = self.directory.as_ref().map(|directory| directory.identities.clone());
-        let found = match identities {
-            None => Ok(Identity {
-                client_id: "any".to_owned(),
-                object_id: "any".to_owned(),
-                resource_id: String::new(),
-            }),
-            Some(identities) => choose(request, &identities),
-        };
-        let identity = match found {
-            Ok(identity) => identity,
-            Err(message) => return denied("invalid_request", message),
-        };
-        let tenant = self.tenant.clone();
-        let issued = self.issue(&tenant, &identity.client_id, &identity.object_id, resource);
-        Response::json(
-            200,
-            json!({
-                "access_token": issued.token, "client_id": identity.client_id, "expires_in": issued.expires_in.to_string(),
-                "expires_on": issued.expires_on.to_string(), "ext_expires_in": issued.expires_in.to_string(),
-                "not_before": issued.not_before.to_string(), "resource": resource, "token_type": "Bearer",
-            }),
-        )
-    }
 }
 
-/// The identity that a request asks for.
-fn choose(request: &Request, identities: &[Identity]) -> Result<Identity, &'static str> {
-    let wanted = ["client_id", "object_id", "msi_res_id", "mi_res_id"]
-        .into_iter()
-        .filter_map(|name| Some((name, request.parameter(name)?)));
-    let wanted: Vec<_> = wanted.collect();
-    let found = match wanted.as_slice() {
-        [] => {
-            // Without a name, the machine's own identity; else the only one.
-            let own = identities.iter().find(|it| it.resource_id.is_empty());
-            match (own, identities) {
-                (Some(own), _) | (None, [own]) => Some(own),
-                (None, [_, _, ..]) => {
-                    return Err(
-                        "Multiple user assigned identities exist, please specify the clientId / resourceId of the identity in the token request",
-                    );
-                }
-                (None, []) => None,
-            }
-        }
-        [(name, value)] => identities.iter().find(|it| {
-            let own = match *name {
-                "client_id" => &it.client_id,
-                "object_id" => &it.object_id,
-                _ => &it.resource_id,
-            };
-            !own.is_empty() && own.eq_ignore_ascii_case(value)
-        }),
-        _ => return Err("Only one of client_id, object_id and msi_res_id may be given"),
-    };
-    found.cloned().ok_or("Identity not found")
-}
-
-fn denied(error: &str, description: &str) -> Response {
-    Response::json(400, json!({"error": error, "error_description": description}))
+fn failed(status: u16, error: &str) -> Response {
+    let newest: Vec<_> = VERSIONS.iter().rev().take(3).collect();
+    Response::json(status, json!({"error": error, "newest-versions": newest}))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::State;
 use super::store::Provisioning;
 use crate::catalog::{Kind, Provider};
-use crate::compute;
+use crate::compute::{self, Power};
 use crate::id::Key;
 use crate::refusal::Refusal;
 use crate::request::{Request, Response};
@@ -27,6 +27,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Put,
+    Reimage,
     Delete,
     DeleteGroup,
 }
@@ -49,8 +50,39 @@ pub(crate) struct Operation {
 impl Operation {
     /// The name that the network provider gives it in messages.
     pub(crate) fn name(&self) -> String {
-        let verb = if self.purpose == Purpose::Put { "Put" } else { "Delete" };
+        let verb = if self.purpose == Purpose::Delete { "Delete" } else { "Put" };
         format!("{verb}{}Operation", self.kind.map_or("ResourceGroup", Kind::operation))
+    }
+
+    /// The address at which the status of an operation is read.
+    pub(super) fn status_url(&self, request: &Request) -> String {
+        self.url(request, "operations", "")
+    }
+
+    /// The address at which the result of an operation is read.
+    pub(super) fn result_url(&self, request: &Request) -> String {
+        match self.provider {
+            Some(Provider::Compute) => self.url(request, "operations", "&monitor=true"),
+            _ => self.url(request, "operationResults", ""),
+        }
+    }
+
+    fn url(&self, request: &Request, segment: &str, more: &str) -> String {
+        let Self { id, provider, location, subscription, .. } = self;
+        let version = request.parameter("api-version").unwrap_or_default();
+        let origin = &request.origin;
+        // Real addresses are signed, and clients have to keep the signature.
+        let signature = format!("t=639&c={}&s={}&h={}", &id[..4], &id[4..8], &id[9..13]);
+        match provider {
+            Some(provider) => format!(
+                "{origin}/subscriptions/{subscription}/providers/{}/locations/{location}/{segment}/{id}\
+                 ?api-version={version}{more}&{signature}",
+                provider.namespace()
+            ),
+            None => format!(
+                "{origin}/subscriptions/{subscription}/operationresults/{id}?api-version={version}&{signature}"
+            ),
+        }
     }
 }
 
@@ -85,11 +117,14 @@ impl State {
         match purpose {
             Purpose::DeleteGroup => self.remove_group(&target),
             Purpose::Delete if outcome == Outcome::Succeeded => self.remove(&target),
-            Purpose::Put | Purpose::Delete => {
+            Purpose::Put | Purpose::Reimage | Purpose::Delete => {
                 if let Some(resource) = self.store.get_mut(&target)
                     && resource.operation.as_deref() == Some(id)
                 {
                     resource.operation = None;
+                    if let Some(machine) = resource.machine.as_mut().filter(|_| purpose == Purpose::Reimage) {
+                        machine.power = Power::Running;
+                    }
                     resource.provisioning = match outcome {
                         Outcome::Succeeded => Provisioning::Succeeded,
                         Outcome::Failed { .. } => Provisioning::Failed,
@@ -104,7 +139,8 @@ impl State {
     }
 
     /// Ends a running operation early, because a later one takes its place.
-    pub(super) fn supersede(&mut self, id: &str, by: &str) {
+    pub(super) fn supersede(&mut self, id: Option<String>, by: &str) {
+        let Some(id) = id.as_deref() else { return };
         let now = self.now;
         let Some(operation) = self.operations.get_mut(id) else { return };
         self.due.remove(&(operation.ends, id.to_owned()));
@@ -121,37 +157,6 @@ impl State {
             )
         };
         operation.outcome = Outcome::Canceled { code: code.to_owned(), message };
-    }
-
-    /// The address at which the status of an operation is read.
-    pub(super) fn status_url(&self, request: &Request, operation: &Operation) -> String {
-        self.operation_url(request, operation, "operations", "")
-    }
-
-    /// The address at which the result of an operation is read.
-    pub(super) fn result_url(&self, request: &Request, operation: &Operation) -> String {
-        match operation.provider {
-            Some(Provider::Compute) => self.operation_url(request, operation, "operations", "&monitor=true"),
-            _ => self.operation_url(request, operation, "operationResults", ""),
-        }
-    }
-
-    fn operation_url(&self, request: &Request, operation: &Operation, segment: &str, more: &str) -> String {
-        let Operation { id, provider, location, subscription, .. } = operation;
-        let version = request.parameter("api-version").unwrap_or_default();
-        let origin = &request.origin;
-        // Real addresses are signed, and clients have to keep the signature.
-        let signature = format!("t=639&c={}&s={}&h={}", &id[..4], &id[4..8], &id[9..13]);
-        match provider {
-            Some(provider) => format!(
-                "{origin}/subscriptions/{subscription}/providers/{}/locations/{location}/{segment}/{id}\
-                 ?api-version={version}{more}&{signature}",
-                provider.namespace()
-            ),
-            None => format!(
-                "{origin}/subscriptions/{subscription}/operationresults/{id}?api-version={version}&{signature}"
-            ),
-        }
     }
 
     /// Answers a poll.
@@ -196,7 +201,7 @@ impl State {
 
     fn poll_result(&self, request: &Request, operation: &Operation, is_running: bool) -> Response {
         if is_running {
-            let response = Response::empty(202).with("location", self.result_url(request, operation));
+            let response = Response::empty(202).with("location", operation.result_url(request));
             return self.with_retry_after(response);
         }
         match (&operation.outcome, operation.purpose) {
@@ -204,10 +209,12 @@ impl State {
             (Outcome::Canceled { code, message }, _) => {
                 Refusal::network(409, code, message.clone()).response()
             }
-            (Outcome::Succeeded, Purpose::Put) => match self.store.get(&operation.target) {
-                Some(resource) => Response::json(200, self.view(resource, false)),
-                None => Response::json(200, Value::Null),
-            },
+            (Outcome::Succeeded, Purpose::Put | Purpose::Reimage) => {
+                match self.store.get(&operation.target) {
+                    Some(resource) => Response::json(200, self.view(resource, false)),
+                    None => Response::json(200, Value::Null),
+                }
+            }
             (Outcome::Succeeded, Purpose::Delete) => Response::empty(204),
             (Outcome::Succeeded, Purpose::DeleteGroup) => Response::empty(200),
         }

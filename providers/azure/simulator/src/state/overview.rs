@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::operation::{Operation, Outcome, Purpose};
-use super::store::{Provisioning, Resource, references};
+use super::reference::references;
+use super::store::{Provisioning, Resource};
 use super::throttle::{Quotas, Throttle};
 use super::{Behavior, Metadata, State};
 use crate::catalog::Kind;
@@ -172,7 +173,7 @@ impl State {
             provider: Some(resource.kind.provider()),
             location: resource.location().to_owned(),
             subscription: id.path().subscription.clone(),
-            purpose: Purpose::Put,
+            purpose: Purpose::Reimage,
             kind: Some(resource.kind),
             target: id.key(),
             began: self.now,

@@ -55,25 +55,20 @@ impl State {
         }
     }
 
-    /// Decides what a write meets while an operation runs on the same resource.
+    /// Decides what a write meets while an operation runs on the same resource. Returns the operation that it supersedes.
     pub(super) fn check_idle(
-        &mut self,
+        &self,
         request: &Request,
         existing: Option<&Resource>,
-        next: &str,
-    ) -> Result<(), Refusal> {
-        let Some(resource) = existing else { return Ok(()) };
-        let Some(running) = resource.operation.as_deref().and_then(|id| self.operations.get(id)).cloned()
-        else {
-            return Ok(());
+    ) -> Result<Option<String>, Refusal> {
+        let Some(resource) = existing else { return Ok(None) };
+        let Some(running) = resource.operation.as_deref().and_then(|id| self.operations.get(id)) else {
+            return Ok(None);
         };
-        let is_supersedable =
-            running.purpose == Purpose::Put && self.behavior.concurrent == Concurrent::Supersede;
-        if is_supersedable {
-            self.supersede(&running.id, next);
-            return Ok(());
+        if running.purpose == Purpose::Put && self.behavior.concurrent == Concurrent::Supersede {
+            return Ok(Some(running.id.clone()));
         }
-        Err(self.busy(request, &running, &resource.id))
+        Err(self.busy(request, running, &resource.id))
     }
 
     fn busy(&self, request: &Request, running: &Operation, id: &Id) -> Refusal {
@@ -92,7 +87,7 @@ impl State {
                 .with_detail("RetryableErrorDueToAnotherOperation", message)
                 .with_header("retry-after", "10");
         }
-        let url = self.status_url(request, running);
+        let url = running.status_url(request);
         let message = format!(
             "Another operation on this or dependent resource is in progress. To retrieve status of the operation use uri: {url}."
         );

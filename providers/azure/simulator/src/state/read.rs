@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::State;
 use super::provider::normalize_location;
-use super::store::{Resource, named};
+use super::reference::named;
+use super::store::Resource;
 use crate::catalog::{Kind, Part, Type};
 use crate::compute;
 use crate::id::{Id, Key, Path};
@@ -29,7 +30,7 @@ impl State {
                     compute::check_instance_id(path.segments.last().map_or("", String::as_str))?;
                 }
                 let resource = self.visible(&id.key()).ok_or_else(|| self.missing(&id, kind))?;
-                let with_view = self.expands_instance_view(request)?;
+                let with_view = expands_instance_view(request)?;
                 Ok(with_etag(Response::json(200, self.view(resource, with_view)), resource))
             }
             Type::Part(kind, part) => self.read_part(request, path, kind, part),
@@ -45,8 +46,7 @@ impl State {
                 Ok(Response::json(200, view))
             }
             Type::InstanceView(kind) => {
-                let whole =
-                    Path { segments: path.segments[..path.segments.len() - 1].to_vec(), ..path.clone() };
+                let whole = path.first(path.segments.len() - 1);
                 let id = self.resource_id(&whole);
                 let resource = self.store.get(&id.key()).ok_or_else(|| self.missing(&id, kind))?;
                 Ok(Response::json(200, compute::instance_view(self, resource)))
@@ -88,7 +88,7 @@ impl State {
 
     /// Refuses a request below a resource that doesn't exist.
     pub(super) fn check_parent(&self, path: &Path) -> Result<(), Refusal> {
-        let parent = Path { segments: path.segments.iter().take(2).cloned().collect(), ..path.clone() };
+        let parent = path.first(2);
         if path.segments.len() < 3 {
             return Ok(());
         }
@@ -123,7 +123,7 @@ impl State {
 
     fn list(&self, request: &Request, path: &Path, kind: Kind) -> Result<Response, Refusal> {
         self.check_parent(path)?;
-        let with_view = self.expands_instance_view(request)?;
+        let with_view = expands_instance_view(request)?;
         let subscription = &self.subscription(&path.subscription)?.id;
         let prefix = if path.group.is_some() {
             let name = self.group(path)?.name.as_str();
@@ -140,7 +140,7 @@ impl State {
         };
         let prefix = prefix.to_lowercase();
         if kind == Kind::ScaleSetMachine {
-            compute::scale_set::check_uniform(self, &self.resource_id(&parent_of(path)))?;
+            compute::scale_set::check_uniform(self, &self.resource_id(&path.first(2)))?;
         }
         let filter = compute::filter(request, kind)?;
         let since = self.lag_since();
@@ -169,7 +169,7 @@ impl State {
     }
 
     fn read_part(&self, request: &Request, path: &Path, kind: Kind, part: Part) -> Result<Response, Refusal> {
-        let whole = Path { segments: path.segments.iter().take(2).cloned().collect(), ..path.clone() };
+        let whole = path.first(2);
         let id = self.resource_id(&whole);
         let resource = self.visible(&id.key()).ok_or_else(|| self.missing(&id, kind))?;
         let view = self.view(resource, false);
@@ -185,23 +185,22 @@ impl State {
         Ok(with_etag(Response::json(200, found.clone()), resource))
     }
 
-    fn expands_instance_view(&self, request: &Request) -> Result<bool, Refusal> {
-        match request.parameter("$expand") {
-            None | Some("") => Ok(false),
-            Some(expand) if expand.eq_ignore_ascii_case("instanceView") => Ok(true),
-            Some(expand) if expand.contains('/') || expand.eq_ignore_ascii_case("ipConfigurations") => {
-                Ok(false)
-            }
-            Some(other) => {
-                let message = format!("The value '{other}' of parameter '$expand' is invalid.");
-                Err(Refusal::new(400, "InvalidParameter", message).with_target("$expand"))
-            }
-        }
-    }
-
     /// The regions' names that a resource may have, for messages.
     pub(crate) fn is_same_location(one: &str, other: &str) -> bool {
         normalize_location(one) == normalize_location(other)
+    }
+}
+
+/// Whether a request asks for instance views.
+fn expands_instance_view(request: &Request) -> Result<bool, Refusal> {
+    match request.parameter("$expand") {
+        None | Some("") => Ok(false),
+        Some(expand) if expand.eq_ignore_ascii_case("instanceView") => Ok(true),
+        Some(expand) if expand.contains('/') || expand.eq_ignore_ascii_case("ipConfigurations") => Ok(false),
+        Some(other) => {
+            let message = format!("The value '{other}' of parameter '$expand' is invalid.");
+            Err(Refusal::new(400, "InvalidParameter", message).with_target("$expand"))
+        }
     }
 }
 
@@ -211,10 +210,6 @@ fn as_of(resource: &Resource, since: Duration) -> Option<&Resource> {
         return Some(resource);
     }
     resource.before.as_deref()
-}
-
-fn parent_of(path: &Path) -> Path {
-    Path { segments: path.segments.iter().take(2).cloned().collect(), ..path.clone() }
 }
 
 fn parent_not_found(kind: Kind, parent: &Id) -> Refusal {

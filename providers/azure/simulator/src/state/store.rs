@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::reference::{Reference, addresses, named, references};
 use crate::catalog::Kind;
 use crate::compute::Machine;
 use crate::id::{Id, Key};
-use crate::json::{at, items, text};
+use crate::json::{at, text};
 
 /// What the provisioning state shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,74 +62,6 @@ impl Resource {
     }
 }
 
-/// A reference from a part of a resource to another resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reference {
-    /// The ID of the innermost part that refers.
-    pub(crate) from: String,
-    /// The ID that it refers to, as it is written.
-    pub(crate) to: String,
-}
-
-/// All references of a body.
-pub(crate) fn references(id: &Id, body: &Value) -> Vec<Reference> {
-    let mut found = Vec::new();
-    walk(body, id.as_str(), &mut found);
-    found
-}
-
-fn walk(value: &Value, holder: &str, found: &mut Vec<Reference>) {
-    match value {
-        Value::Object(fields) => {
-            if let Some(to) = fields.get("id").and_then(Value::as_str).filter(|to| Id::parse(to).is_some()) {
-                found.push(Reference { from: holder.to_owned(), to: to.to_owned() });
-                return;
-            }
-            for (field, value) in fields {
-                for element in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
-                    match part_name(element) {
-                        Some(name) => walk(element, &format!("{holder}/{}/{name}", part_type(field)), found),
-                        None => walk(element, holder, found),
-                    }
-                }
-            }
-        }
-        Value::Array(elements) => elements.iter().for_each(|element| walk(element, holder, found)),
-        _ => {}
-    }
-}
-
-/// The name of an element that has an ID of its own.
-fn part_name(element: &Value) -> Option<&str> {
-    let is_part = element.get("properties").is_some() && element.get("id").is_none();
-    element.get("name").and_then(Value::as_str).filter(|_| is_part)
-}
-
-/// The segment of the parts of a field: a scale set's configurations are the interfaces of its machines.
-fn part_type(field: &str) -> &str {
-    if field == "networkInterfaceConfigurations" { "networkInterfaces" } else { field }
-}
-
-/// The private addresses of a body, with the keys of their subnets.
-fn addresses(body: &Value) -> Vec<(Key, IpAddr)> {
-    let mut found = Vec::new();
-    collect_addresses(body, &mut found);
-    found
-}
-
-fn collect_addresses(value: &Value, found: &mut Vec<(Key, IpAddr)>) {
-    if let (subnet, Ok(address)) = (text(value, "/subnet/id"), text(value, "/privateIPAddress").parse())
-        && !subnet.is_empty()
-    {
-        found.push((Key::of(subnet), address));
-    }
-    match value {
-        Value::Object(fields) => fields.values().for_each(|value| collect_addresses(value, found)),
-        Value::Array(elements) => elements.iter().for_each(|value| collect_addresses(value, found)),
-        _ => {}
-    }
-}
-
 /// The resources of all subscriptions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
@@ -157,7 +90,7 @@ impl Store {
 
     /// The resources whose keys begin with a text, in the order of their keys.
     pub(crate) fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Resource> {
-        let from = Key::of(prefix);
+        let from = Key::start(prefix);
         self.resources
             .range(from..)
             .take_while(move |(key, _)| key.as_str().starts_with(prefix))
@@ -208,12 +141,12 @@ impl Store {
         self.users.get(key).into_iter().flatten().map(String::as_str)
     }
 
-    /// A part outside a resource that refers to the resource or to one of its parts.
-    pub(crate) fn user_outside(&self, whole: &Key) -> Option<(&Key, &str)> {
-        let range =
-            self.users.range(whole.clone()..).take_while(|(key, _)| key.as_str().starts_with(whole.as_str()));
+    /// A reference from outside a resource to a part of it, or to itself: the part's key, and the ID of the user.
+    pub(crate) fn user_outside(&self, part: &Key, whole: &Key) -> Option<(&Key, &str)> {
+        let range = self.users.range(part.clone()..);
+        let range = range.take_while(|(key, _)| key.as_str().starts_with(part.as_str()));
         range
-            .filter(|(key, _)| key.is_within(whole))
+            .filter(|(key, _)| key.is_within(part))
             .flat_map(|(key, users)| users.iter().map(move |user| (key, user.as_str())))
             .find(|(_, user)| !Key::of(user).is_within(whole))
     }
@@ -255,15 +188,19 @@ impl Store {
 
     /// Whether an ID is one of a stored resource or of a part of one.
     pub(crate) fn exists(&self, id: &str) -> bool {
-        let Some(owner) = self.owner(id) else { return false };
+        self.part(id).is_some()
+    }
+
+    /// The body of a stored resource or of a part of one.
+    pub(crate) fn part(&self, id: &str) -> Option<&Value> {
+        let owner = self.owner(id)?;
         let rest = id.get(owner.id.as_str().len()..).unwrap_or_default();
-        let mut value = at(&owner.body, "/properties");
+        let mut found = &owner.body;
         let mut segments = rest.split('/').skip(1);
         while let (Some(field), Some(name)) = (segments.next(), segments.next()) {
-            let Some(part) = named(value, field, name) else { return false };
-            value = at(part, "/properties");
+            found = named(at(found, "/properties"), field, name)?;
         }
-        true
+        Some(found)
     }
 
     /// A resource that was deleted after a time.
@@ -279,7 +216,7 @@ impl Store {
     ) -> impl Iterator<Item = &'a Resource> {
         let range = self
             .deleted
-            .range(Key::of(prefix)..)
+            .range(Key::start(prefix)..)
             .take_while(move |(key, _)| key.as_str().starts_with(prefix));
         range.filter(move |(_, (at, _))| *at > since).map(|(_, (_, resource))| resource)
     }
@@ -287,42 +224,5 @@ impl Store {
     /// Forgets deleted resources that nothing shows any more.
     pub(crate) fn sweep(&mut self, before: Duration) {
         self.deleted.retain(|_, (at, _)| *at > before);
-    }
-}
-
-/// The element of an array field by the field and its name, without case. The interfaces of a scale set's machine are in its
-/// configuration.
-pub(crate) fn named<'a>(properties: &'a Value, field: &str, name: &str) -> Option<&'a Value> {
-    let elements = if field.eq_ignore_ascii_case("networkInterfaces") {
-        items(properties, "/networkProfileConfiguration/networkInterfaceConfigurations")
-    } else {
-        let fields = properties.as_object()?;
-        let (_, elements) = fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(field))?;
-        elements.as_array()?
-    };
-    elements.iter().find(|element| text(element, "/name").eq_ignore_ascii_case(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn references_name_the_part_that_holds_them() {
-        let base = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network";
-        let subnet = format!("{base}/virtualNetworks/v/subnets/a");
-        let id = Id::parse(&format!("{base}/networkInterfaces/n")).unwrap();
-        let body = json!({"properties": {
-            "networkSecurityGroup": {"id": format!("{base}/networkSecurityGroups/x")},
-            "ipConfigurations": [{"name": "one", "properties": {"subnet": {"id": subnet}, "privateIPAddress": "10.0.0.4"}}],
-        }});
-        let found = references(&id, &body);
-        assert_eq!(found.len(), 2);
-        assert!(
-            found.contains(&Reference { from: format!("{id}/ipConfigurations/one"), to: subnet.clone() })
-        );
-        assert_eq!(addresses(&body), [(Key::of(&subnet), "10.0.0.4".parse().unwrap())]);
     }
 }

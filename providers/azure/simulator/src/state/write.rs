@@ -33,7 +33,7 @@ impl State {
         match found {
             Type::Stored(kind) if !path.is_list() => {
                 self.check_parent(path)?;
-                self.put_whole(request, self.resource_id(path), kind, body, faults)
+                self.put_whole(request, self.resource_id(path), kind, &body, faults)
             }
             Type::Part(kind, part) if part.is_writable && !path.is_list() => {
                 self.put_part(request, path, kind, part, body, faults)
@@ -62,7 +62,7 @@ impl State {
             merge(&mut body, &patch);
         }
         let id = resource.id.clone();
-        self.put_whole(request, id, kind, body, faults)
+        self.put_whole(request, id, kind, &body, faults)
     }
 
     fn put_whole(
@@ -70,22 +70,23 @@ impl State {
         request: &Request,
         id: Id,
         kind: Kind,
-        body: Value,
+        body: &Value,
         faults: WriteFaults,
     ) -> Result<Response, Refusal> {
         let key = id.key();
         let existing = self.store.get(&key).cloned();
         check_name(&id)?;
-        check_body_location(kind, &id, &body, existing.as_ref())?;
+        check_body_location(kind, &id, body, existing.as_ref())?;
         self.check_lock(id.as_str(), false)?;
         self.check_preconditions(request, &id, kind, existing.as_ref(), faults)?;
+        let superseded = self.check_idle(request, existing.as_ref())?;
         let operation = self.next_guid();
-        self.check_idle(request, existing.as_ref(), &operation)?;
         let id = existing.as_ref().map_or(id, |existing| existing.id.clone());
         let body = match kind.provider() {
             Provider::Network => network::normalize(self, &id, kind, body, existing.as_ref())?,
             Provider::Compute => compute::normalize(self, &id, kind, body, existing.as_ref())?,
         };
+        self.supersede(superseded, &operation);
         self.store_written(&id, kind, body, existing);
         Ok(self.written(request, &key, operation, faults))
     }
@@ -105,8 +106,8 @@ impl State {
         let known = super::named(at(&existing.body, "/properties"), part.field, name).is_some();
         let of_part = known.then_some(&existing);
         self.check_preconditions(request, &id, kind, of_part, faults)?;
+        let superseded = self.check_idle(request, Some(&existing))?;
         let operation = self.next_guid();
-        self.check_idle(request, Some(&existing), &operation)?;
         let mut body = existing.body.clone();
         let mut elements = items(&body, &format!("/properties/{}", part.field)).to_vec();
         let mut element = element;
@@ -116,7 +117,8 @@ impl State {
             None => elements.push(element),
         }
         set(crate::json::object(&mut body, "properties"), part.field, elements);
-        let body = network::normalize(self, &id, kind, body, Some(&existing))?;
+        let body = network::normalize(self, &id, kind, &body, Some(&existing))?;
+        self.supersede(superseded, &operation);
         self.store_written(&id, kind, body, Some(existing));
         let mut response = self.written(request, &id.key(), operation, faults);
         response.status = match response.status {
@@ -131,7 +133,7 @@ impl State {
     }
 
     pub(super) fn whole_of_part(&self, path: &Path, kind: Kind) -> Result<(Id, Resource), Refusal> {
-        let whole = Path { segments: path.segments.iter().take(2).cloned().collect(), ..path.clone() };
+        let whole = path.first(2);
         let id = self.resource_id(&whole);
         let existing = self.store.get(&id.key()).cloned().ok_or_else(|| {
             let message = format!(
@@ -190,8 +192,8 @@ impl State {
         {
             resource.provisioning = Provisioning::Succeeded;
         }
-        let (status, etag, location) =
-            (if is_new { 201 } else { 200 }, resource.etag.clone(), normalize_location(resource.location()));
+        let status = if is_new && kind != Kind::AvailabilitySet { 201 } else { 200 };
+        let (etag, location) = (resource.etag.clone(), normalize_location(resource.location()));
         let body = self.store.get(key).map(|resource| self.view(resource, false)).unwrap_or_default();
         let mut response = Response::json(status, body);
         if kind.provider() == Provider::Compute && kind != Kind::AvailabilitySet {
@@ -204,10 +206,10 @@ impl State {
         if self.behavior.operations.style == Style::Location {
             response.status = 202;
             response.body = None;
-            response = response.with("location", self.result_url(request, &operation));
+            response = response.with("location", operation.result_url(request));
         } else {
             response = response
-                .with("azure-asyncoperation", self.status_url(request, &operation))
+                .with("azure-asyncoperation", operation.status_url(request))
                 .with("azure-asyncnotification", "Enabled");
         }
         response = self.with_retry_after(response);

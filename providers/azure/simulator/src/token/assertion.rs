@@ -131,3 +131,65 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (content, rest) = rest.split_at_checked(length)?;
     Some((*tag, content, rest))
 }
+
+#[cfg(test)]
+mod tests {
+    use ring::rand::SystemRandom;
+    use ring::signature::{RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaEncoding, RsaKeyPair};
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use serde_json::json;
+
+    use super::*;
+
+    const KEY: &str = include_str!("../../../../../runtime/gate/tests/wire/rsa-key.pem");
+    const ENDPOINT: &str = "https://login/tenant/oauth2/v2.0/token";
+
+    fn certificate() -> rcgen::Certificate {
+        let key = rcgen::KeyPair::from_pem(KEY).unwrap();
+        rcgen::CertificateParams::new(vec!["client".to_owned()]).unwrap().self_signed(&key).unwrap()
+    }
+
+    fn client(certificate: &rcgen::Certificate) -> Client {
+        let client = json!({"tenants": ["tenant"], "clientId": "app", "certificates": [certificate.pem()]});
+        serde_json::from_value(client).unwrap()
+    }
+
+    fn sign(header: &Value, claims: &Value, padding: &'static dyn RsaEncoding) -> String {
+        let [header, claims] = [header, claims].map(|part| BASE64_URL_SAFE_NO_PAD.encode(part.to_string()));
+        let signed = format!("{header}.{claims}");
+        let key = PrivatePkcs8KeyDer::from_pem_slice(KEY.as_bytes()).unwrap();
+        let key = RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()).unwrap();
+        let mut signature = vec![0; key.public().modulus_len()];
+        key.sign(padding, &SystemRandom::new(), signed.as_bytes(), &mut signature).unwrap();
+        format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    #[test]
+    fn an_assertion_is_proven_by_the_key_of_a_registered_certificate() {
+        let own = certificate();
+        let thumbprint = BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, own.der()));
+        let legacy = BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, own.der()));
+        let claims = |audience: &str, expires: i64| json!({"aud": audience, "iss": "app", "sub": "app", "exp": expires});
+        let good = claims(ENDPOINT, 100);
+        let by_thumbprint = json!({"alg": "PS256", "x5t#S256": thumbprint});
+        let rows = [
+            (by_thumbprint.clone(), good.clone(), &RSA_PSS_SHA256 as &dyn RsaEncoding, true),
+            (json!({"alg": "RS256", "x5t": legacy}), good.clone(), &RSA_PKCS1_SHA256, true),
+            (
+                json!({"alg": "RS256", "x5c": [BASE64_STANDARD.encode(own.der())]}),
+                good.clone(),
+                &RSA_PKCS1_SHA256,
+                true,
+            ),
+            (json!({"alg": "RS256", "x5t": "other"}), good.clone(), &RSA_PKCS1_SHA256, false),
+            (json!({"alg": "RS256", "x5t": legacy}), good, &RSA_PSS_SHA256, false),
+            (by_thumbprint.clone(), claims("https://elsewhere/token", 100), &RSA_PSS_SHA256, false),
+            (by_thumbprint, claims(ENDPOINT, 10), &RSA_PSS_SHA256, false),
+        ];
+        for (header, claims, padding, is_proof) in rows {
+            let text = sign(&header, &claims, padding);
+            let assertion = Assertion { text: &text, endpoint: ENDPOINT, now: 50 };
+            assert_eq!(assertion.check(&client(&own)).is_ok(), is_proof, "{header} {claims}");
+        }
+    }
+}
