@@ -60,6 +60,7 @@ pub(crate) fn normalize(
             let configurations = object(properties_of(&mut kept), "networkProfileConfiguration");
             interface::reduce(configurations);
             network::check_references(state, id, &kept)?;
+            network::check_balancers(state, id, &kept)?;
             interface::assign(state, &mut kept, Some(&existing.body))?;
         }
         _ => set(

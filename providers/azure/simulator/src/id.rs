@@ -88,6 +88,11 @@ impl Path {
     }
 }
 
+/// Whether a path is one of a list of resources.
+pub(crate) fn is_list(path: &str) -> bool {
+    Path::parse(path).is_some_and(|path| path.is_list() && path.namespace.is_some())
+}
+
 /// The ID of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Id {

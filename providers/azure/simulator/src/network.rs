@@ -15,7 +15,7 @@ mod virtual_network;
 use serde_json::{Value, json};
 
 pub(crate) use self::deletion::{check_part_unused, check_unused};
-pub(crate) use self::interface::mac_address;
+pub(crate) use self::interface::{check_balancers, mac_address};
 pub(crate) use self::view::view;
 use crate::catalog::{Kind, Provider};
 use crate::id::{Id, Key};
@@ -34,6 +34,36 @@ pub(crate) fn normalize(
     body: &Value,
     existing: Option<&Resource>,
 ) -> Result<Value, Refusal> {
+    let mut kept = clean(id, kind, body)?;
+    match kind {
+        Kind::RouteTable => route_table::normalize(state, &mut kept)?,
+        Kind::VirtualNetwork => virtual_network::normalize(state, id, &mut kept)?,
+        Kind::SecurityGroup => security_group::normalize(state, id, &mut kept)?,
+        Kind::PublicAddress => public_address::normalize(state, id, &mut kept, existing)?,
+        Kind::AddressPrefix => public_address::normalize_prefix(state, &mut kept, existing)?,
+        Kind::LoadBalancer => load_balancer::normalize(state, id, &mut kept, existing)?,
+        Kind::PrivateLinkService => private_link::normalize(state, id, &mut kept, existing)?,
+        Kind::Interface => interface::normalize(&mut kept),
+        _ => {}
+    }
+    check_references(state, id, &kept)?;
+    if let Some(existing) = existing {
+        deletion::check_removed_parts(state, id, kind, &existing.body, &kept)?;
+    }
+    match kind {
+        Kind::Interface => {
+            check_balancers(state, id, &kept)?;
+            interface::assign(state, &mut kept, existing)?;
+        }
+        Kind::LoadBalancer => load_balancer::assign(state, &mut kept, existing)?,
+        Kind::PrivateLinkService => private_link::assign(state, &mut kept, existing)?,
+        _ => {}
+    }
+    Ok(kept)
+}
+
+/// What clients write of a body, with the parts as lists and references reduced to IDs.
+fn clean(id: &Id, kind: Kind, body: &Value) -> Result<Value, Refusal> {
     let mut kept = json!({});
     for name in KEPT {
         if let Some(value) = body.get(name).filter(|value| !value.is_null()) {
@@ -63,27 +93,6 @@ pub(crate) fn normalize(
         }
     }
     set(&mut kept, "properties", properties);
-    match kind {
-        Kind::RouteTable => route_table::normalize(state, &mut kept)?,
-        Kind::VirtualNetwork => virtual_network::normalize(state, id, &mut kept)?,
-        Kind::SecurityGroup => security_group::normalize(state, id, &mut kept)?,
-        Kind::PublicAddress => public_address::normalize(state, id, &mut kept, existing)?,
-        Kind::AddressPrefix => public_address::normalize_prefix(state, &mut kept, existing)?,
-        Kind::LoadBalancer => load_balancer::normalize(state, id, &mut kept, existing)?,
-        Kind::PrivateLinkService => private_link::normalize(state, id, &mut kept, existing)?,
-        Kind::Interface => interface::normalize(&mut kept),
-        _ => {}
-    }
-    check_references(state, id, &kept)?;
-    if let Some(existing) = existing {
-        deletion::check_removed_parts(state, id, kind, &existing.body, &kept)?;
-    }
-    match kind {
-        Kind::Interface => interface::assign(state, &mut kept, existing)?,
-        Kind::LoadBalancer => load_balancer::assign(state, &mut kept, existing)?,
-        Kind::PrivateLinkService => private_link::assign(state, &mut kept, existing)?,
-        _ => {}
-    }
     Ok(kept)
 }
 

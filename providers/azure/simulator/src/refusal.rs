@@ -16,36 +16,35 @@ pub struct Refusal {
     pub code: String,
     /// What is wrong, for people.
     pub message: String,
+    more: Box<More>,
+}
+
+/// What few errors have. It is apart, because results with large errors are slow to move.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct More {
     /// Codes and messages of the details. The network provider always writes this field, others only where it has elements.
-    pub details: Option<Vec<(String, String)>>,
-    /// The parameter or policy that is meant.
-    pub target: Option<String>,
+    details: Option<Vec<(String, String)>>,
+    /// The parameter that is meant.
+    target: Option<String>,
     /// Other headers of the response.
-    pub headers: Vec<(String, String)>,
+    headers: Vec<(String, String)>,
     /// Whether the body is the error itself, without the outer `error` object.
-    pub(crate) is_bare: bool,
+    is_bare: bool,
     /// The target of each detail.
-    pub(crate) detail_target: Option<String>,
+    detail_target: Option<String>,
 }
 
 impl Refusal {
     /// A refusal with a status, a code and a message.
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            code: code.to_owned(),
-            message: message.into(),
-            details: None,
-            target: None,
-            headers: Vec::new(),
-            is_bare: false,
-            detail_target: None,
-        }
+        Self { status, code: code.to_owned(), message: message.into(), more: Box::default() }
     }
 
     /// As the network provider writes it, with an empty list of details.
     pub(crate) fn network(status: u16, code: &str, message: impl Into<String>) -> Self {
-        Self { details: Some(Vec::new()), ..Self::new(status, code, message) }
+        let mut refusal = Self::new(status, code, message);
+        refusal.more.details = Some(Vec::new());
+        refusal
     }
 
     /// As the resource manager itself writes it, which a header shows.
@@ -53,8 +52,14 @@ impl Refusal {
         Self::new(status, code, message).with_header("x-ms-failure-cause", "gateway")
     }
 
+    /// As the compute provider writes it when it throttles: without the outer `error` object.
+    pub(crate) fn bare(mut self) -> Self {
+        self.more.is_bare = true;
+        self
+    }
+
     pub(crate) fn with_detail(mut self, code: &str, message: impl Into<String>) -> Self {
-        self.details.get_or_insert_default().push((code.to_owned(), message.into()));
+        self.more.details.get_or_insert_default().push((code.to_owned(), message.into()));
         self
     }
 
@@ -64,17 +69,17 @@ impl Refusal {
         message: impl Into<String>,
         target: &str,
     ) -> Self {
-        self.detail_target = Some(target.to_owned());
+        self.more.detail_target = Some(target.to_owned());
         self.with_detail(code, message)
     }
 
     pub(crate) fn with_target(mut self, target: &str) -> Self {
-        self.target = Some(target.to_owned());
+        self.more.target = Some(target.to_owned());
         self
     }
 
     pub(crate) fn with_header(mut self, name: &str, value: impl Into<String>) -> Self {
-        self.headers.push((name.to_owned(), value.into()));
+        self.more.headers.push((name.to_owned(), value.into()));
         self
     }
 
@@ -98,14 +103,14 @@ impl Refusal {
     /// The error object.
     pub fn error(&self) -> Value {
         let mut error = json!({"code": self.code, "message": self.message});
-        if let Some(details) = &self.details {
-            let details = details.iter().map(|(code, message)| match &self.detail_target {
+        if let Some(details) = &self.more.details {
+            let details = details.iter().map(|(code, message)| match &self.more.detail_target {
                 Some(target) => json!({"code": code, "message": message, "target": target}),
                 None => json!({"code": code, "message": message}),
             });
             crate::json::set(&mut error, "details", details.collect::<Vec<_>>());
         }
-        if let Some(target) = &self.target {
+        if let Some(target) = &self.more.target {
             crate::json::set(&mut error, "target", target.clone());
         }
         error
@@ -113,9 +118,9 @@ impl Refusal {
 
     /// The response that says so.
     pub fn response(&self) -> Response {
-        let body = if self.is_bare { self.error() } else { json!({"error": self.error()}) };
+        let body = if self.more.is_bare { self.error() } else { json!({"error": self.error()}) };
         let mut response = Response::json(self.status, body);
-        response.headers.extend(self.headers.iter().cloned());
+        response.headers.extend(self.more.headers.iter().cloned());
         response
     }
 }

@@ -28,6 +28,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::arguments::Arguments;
+use crate::id::is_list;
 use crate::page;
 use crate::refusal::Refusal;
 use crate::request::Request;
@@ -256,9 +257,8 @@ fn kind(cloud: &SharedCloud, request: &axum::extract::Request) -> Kind {
         return Kind::Token;
     }
     match *request.method() {
-        Method::GET | Method::HEAD => {
-            cloud.with(|simulation, _| if simulation.state.is_list(path) { Kind::List } else { Kind::Get })
-        }
+        Method::GET | Method::HEAD if is_list(path) => Kind::List,
+        Method::GET | Method::HEAD => Kind::Get,
         Method::DELETE => Kind::Delete,
         Method::PUT if cloud.with(|simulation, _| !simulation.state.exists(path)) => Kind::Create,
         _ => Kind::Change,

@@ -41,7 +41,7 @@ pub(crate) use self::store::{Provisioning, Resource, Store};
 pub use self::throttle::Quotas;
 use self::throttle::Throttle;
 use crate::catalog::Kind;
-use crate::id::{Key, Path};
+use crate::id::Key;
 use crate::refusal::Refusal;
 use crate::request::{Request, Response};
 use crate::token::Directory;
@@ -171,7 +171,7 @@ impl State {
             return Ok(self.metadata(request, &path));
         }
         if crate::token::is_token_path(&path) {
-            return self.entra(request, &path);
+            return Ok(self.entra(request, &path));
         }
         let principal = self.authenticate(request)?;
         *client = principal.as_ref().map(|principal| principal.client.clone());
@@ -270,11 +270,6 @@ impl State {
             self.store.remove(&key, self.now);
         }
         self.store.remove(key, self.now);
-    }
-
-    /// Whether a path is one of a list.
-    pub(crate) fn is_list(&self, path: &str) -> bool {
-        Path::parse(path).is_some_and(|path| path.is_list() && path.namespace.is_some())
     }
 
     /// Whether a path is one of a resource that exists.

@@ -145,21 +145,21 @@ impl State {
     }
 
     /// Answers requests to the token endpoints.
-    pub(crate) fn entra(&mut self, request: &Request, path: &str) -> Result<Response, Refusal> {
+    pub(crate) fn entra(&mut self, request: &Request, path: &str) -> Response {
         if let Some(document) = self.discovery(request, path) {
-            return Ok(Response::json(200, document));
+            return Response::json(200, document);
         }
         let form = request.form();
         let field =
             |name: &str| form.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
         let tenant = path.trim_start_matches('/').split('/').next().unwrap_or_default().to_owned();
-        Ok(match self.grant(request, &tenant, &field) {
+        match self.grant(request, &tenant, &field) {
             Ok((client, audience)) => {
                 let issued = self.issue(&tenant, &client, &client, &audience);
                 token_response(&issued, &audience, path.contains("v2.0"))
             }
             Err(denial) => denial.response(&self.timestamp().to_string()),
-        })
+        }
     }
 
     /// The client that proved itself, and the audience that it asks for.

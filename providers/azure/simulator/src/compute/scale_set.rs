@@ -45,7 +45,8 @@ pub(super) fn normalize(
         let message = format!("The capacity of a scale set is at most {MAX_CAPACITY}.");
         return Err(Refusal::new(400, "InvalidParameter", message).with_target("sku.capacity"));
     }
-    network::check_references(state, id, body)
+    network::check_references(state, id, body)?;
+    network::check_balancers(state, id, body)
 }
 
 /// Brings the machines of a scale set to its capacity, and the model to them where the upgrade policy says so.
@@ -220,9 +221,15 @@ pub(super) fn act(state: &mut State, set: &Resource, action: &str, body: &[u8]) 
     let is_meant = |id: &Id| wanted.iter().any(|it| it == "*" || *it == id.name());
     let machines: Vec<_> = state.store.below(&prefix).map(|it| it.id.clone()).filter(is_meant).collect();
     match action {
-        "manualupgrade" => machines.iter().for_each(|id| apply_model(state, set, &id.key())),
+        "manualupgrade" => {
+            for id in &machines {
+                apply_model(state, set, &id.key());
+            }
+        }
         "delete" => {
-            machines.iter().for_each(|id| state.remove(&id.key()));
+            for id in &machines {
+                state.remove(&id.key());
+            }
             let left = state.store.below(&prefix).count();
             if let Some(resource) = state.store.get_mut(&set.id.key()) {
                 crate::json::set(object(&mut resource.body, "sku"), "capacity", left);

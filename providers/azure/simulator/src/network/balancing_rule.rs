@@ -53,32 +53,7 @@ pub(super) fn check_rules(id: &Id, body: &Value) -> Result<(), Refusal> {
         let field = |name: &str| at(rule, &format!("/properties/{name}"));
         let protocol = field("protocol").as_str().unwrap_or_default().to_lowercase();
         let (front, back) = (field("frontendPort").as_u64(), field("backendPort").as_u64());
-        if !["tcp", "udp", "all"].contains(&protocol.as_str()) {
-            return Err(invalid(
-                "LoadBalancingRuleProtocolInvalid",
-                format!("Rule {name} has the invalid protocol '{protocol}'."),
-            ));
-        }
-        let allowed = if protocol == "all" { 0..=0 } else { 1..=65_534 };
-        if !front.is_some_and(|port| allowed.contains(&port))
-            || !back.is_some_and(|port| allowed.contains(&port))
-        {
-            let message =
-                format!("Rule {name} of load balancer {id} has invalid ports {front:?} and {back:?}.");
-            return Err(invalid("LoadBalancingRulePortInvalid", message));
-        }
-        if protocol == "all" && !is_internal {
-            let message = format!(
-                "Rule {name} has protocol All, which only internal load balancers of sku Standard have."
-            );
-            return Err(invalid("LoadBalancingRuleProtocolAllNotSupported", message));
-        }
-        if !(4..=100).contains(&field("idleTimeoutInMinutes").as_u64().unwrap_or_default()) {
-            return Err(invalid(
-                "LoadBalancingRuleIdleTimeoutInvalid",
-                format!("Rule {name}: the idle timeout has to be from 4 to 100 minutes."),
-            ));
-        }
+        check_rule(name, rule, &protocol, is_internal)?;
         let frontend = text(rule, "/properties/frontendIPConfiguration/id").to_lowercase();
         if frontend.is_empty() {
             return Err(invalid(
@@ -104,6 +79,36 @@ pub(super) fn check_rules(id: &Id, body: &Value) -> Result<(), Refusal> {
             );
             return Err(invalid("RulesUseSameBackendPortProtocolAndPool", message));
         }
+    }
+    Ok(())
+}
+
+/// Checks a rule by itself.
+fn check_rule(name: &str, rule: &Value, protocol: &str, is_internal: bool) -> Result<(), Refusal> {
+    let field = |name: &str| at(rule, &format!("/properties/{name}"));
+    let (front, back) = (field("frontendPort").as_u64(), field("backendPort").as_u64());
+    if !["tcp", "udp", "all"].contains(&protocol) {
+        return Err(invalid(
+            "LoadBalancingRuleProtocolInvalid",
+            format!("Rule {name} has the invalid protocol '{protocol}'."),
+        ));
+    }
+    let allowed = if protocol == "all" { 0..=0 } else { 1..=65_534 };
+    if !front.is_some_and(|port| allowed.contains(&port)) || !back.is_some_and(|port| allowed.contains(&port))
+    {
+        let message = format!("Rule {name} has invalid ports {front:?} and {back:?}.");
+        return Err(invalid("LoadBalancingRulePortInvalid", message));
+    }
+    if protocol == "all" && !is_internal {
+        let message =
+            format!("Rule {name} has protocol All, which only internal load balancers of sku Standard have.");
+        return Err(invalid("LoadBalancingRuleProtocolAllNotSupported", message));
+    }
+    if !(4..=100).contains(&field("idleTimeoutInMinutes").as_u64().unwrap_or_default()) {
+        return Err(invalid(
+            "LoadBalancingRuleIdleTimeoutInvalid",
+            format!("Rule {name}: the idle timeout has to be from 4 to 100 minutes."),
+        ));
     }
     Ok(())
 }

@@ -1,11 +1,14 @@
 //! The rules of network interfaces. Pure.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
-use crate::id::Key;
-use crate::json::{at, default, items_mut, object, set, text};
+use crate::catalog::Kind;
+use crate::id::{Id, Key};
+use crate::json::{at, default, items, items_mut, object, set, text};
 use crate::refusal::Refusal;
-use crate::state::{Resource, State, named};
+use crate::state::{Resource, State, named, references};
 
 pub(super) fn normalize(body: &mut Value) {
     let properties = object(body, "properties");
@@ -34,6 +37,36 @@ pub(super) fn assign(
     for configuration in items_mut(body, "/properties/ipConfigurations") {
         let name = text(configuration, "/name").to_owned();
         assign_one(state, object(configuration, "properties"), "ipConfigurations", &name, existing)?;
+    }
+    Ok(())
+}
+
+/// Refuses an interface in pools of several load balancers of the same type.
+pub(crate) fn check_balancers(state: &State, id: &Id, body: &Value) -> Result<(), Refusal> {
+    let mut known: BTreeMap<(String, bool), Key> = BTreeMap::new();
+    for reference in references(id, body) {
+        let Some(balancer) = state.store.owner(&reference.to).filter(|it| it.kind == Kind::LoadBalancer)
+        else {
+            continue;
+        };
+        let interface = reference.from.split("/ipConfigurations/").next().unwrap_or_default().to_lowercase();
+        let frontends = items(&balancer.body, "/properties/frontendIPConfigurations");
+        let is_internal = frontends.iter().any(|it| !at(it, "/properties/subnet").is_null());
+        let key = balancer.id.key();
+        let other = known.insert((interface, is_internal), key.clone());
+        if let Some(other) = other.filter(|other| *other != key) {
+            let kind = if is_internal { "Internal" } else { "Public" };
+            let message = format!(
+                "A network interface can be associated with at most one load balancer of type {kind}. {id} is associated with {} \
+                 and {other}.",
+                balancer.id
+            );
+            return Err(Refusal::network(
+                400,
+                "NetworkInterfaceUsesMultipleLoadBalancersOfSameType",
+                message,
+            ));
+        }
     }
     Ok(())
 }

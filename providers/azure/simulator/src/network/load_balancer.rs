@@ -213,7 +213,9 @@ pub(super) fn clean_pools(properties: &mut Value) {
         let written =
             members.filter(|it| at(it, "/properties/networkInterfaceIPConfiguration").is_null()).cloned();
         let mut written: Vec<_> = written.collect();
-        written.iter_mut().for_each(|member| super::clean_part(member, &[]));
+        for member in &mut written {
+            super::clean_part(member, &[]);
+        }
         set(object(pool, "properties"), "loadBalancerBackendAddresses", written);
     }
 }

@@ -38,7 +38,7 @@ impl State {
                 let superseded = self.check_idle(request, Some(&existing))?;
                 let operation = self.next_guid();
                 self.check_unused(&existing.id, kind)?;
-                self.supersede(superseded, &operation);
+                self.supersede(superseded.as_deref(), &operation);
                 Ok(self.begin_delete(request, &existing, operation, faults))
             }
             Type::Part(kind, part) if part.is_writable && !path.is_list() => {
@@ -112,7 +112,7 @@ impl State {
             .collect();
         set(crate::json::object(&mut body, "properties"), part.field, left);
         let body = network::normalize(self, &id, kind, &body, Some(&existing))?;
-        self.supersede(superseded, &operation);
+        self.supersede(superseded.as_deref(), &operation);
         self.store_written(&id, kind, body, Some(existing));
         let written = self.written(request, &id.key(), operation, faults);
         let mut response = Response::empty(202);
@@ -142,9 +142,9 @@ impl State {
             Provider::Compute => compute::act(self, &resource, action, &request.body)?,
             Provider::Network => network::act(self, &resource, action, &request.body)?,
         }
-        self.supersede(superseded, &operation);
+        self.supersede(superseded.as_deref(), &operation);
         let location = normalize_location(resource.location());
-        let operation = self.operation(&id.key(), resource.kind, operation, location, Purpose::Put, faults);
+        let operation = self.operation(&id.key(), resource.kind, operation, location, Purpose::Act, faults);
         let response = Response::empty(202)
             .with("azure-asyncoperation", operation.status_url(request))
             .with("location", operation.result_url(request));

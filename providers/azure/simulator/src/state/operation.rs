@@ -27,6 +27,8 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Put,
+    /// An action has been carried out already.
+    Act,
     Reimage,
     Delete,
     DeleteGroup,
@@ -117,7 +119,7 @@ impl State {
         match purpose {
             Purpose::DeleteGroup => self.remove_group(&target),
             Purpose::Delete if outcome == Outcome::Succeeded => self.remove(&target),
-            Purpose::Put | Purpose::Reimage | Purpose::Delete => {
+            Purpose::Put | Purpose::Act | Purpose::Reimage | Purpose::Delete => {
                 if let Some(resource) = self.store.get_mut(&target)
                     && resource.operation.as_deref() == Some(id)
                 {
@@ -131,7 +133,7 @@ impl State {
                         Outcome::Canceled { .. } => Provisioning::Canceled,
                     };
                 }
-                if kind == Some(Kind::ScaleSet) && outcome == Outcome::Succeeded {
+                if kind == Some(Kind::ScaleSet) && purpose == Purpose::Put && outcome == Outcome::Succeeded {
                     compute::scale_set::settle(self, &target);
                 }
             }
@@ -139,8 +141,8 @@ impl State {
     }
 
     /// Ends a running operation early, because a later one takes its place.
-    pub(super) fn supersede(&mut self, id: Option<String>, by: &str) {
-        let Some(id) = id.as_deref() else { return };
+    pub(super) fn supersede(&mut self, id: Option<&str>, by: &str) {
+        let Some(id) = id else { return };
         let now = self.now;
         let Some(operation) = self.operations.get_mut(id) else { return };
         self.due.remove(&(operation.ends, id.to_owned()));
@@ -209,7 +211,7 @@ impl State {
             (Outcome::Canceled { code, message }, _) => {
                 Refusal::network(409, code, message.clone()).response()
             }
-            (Outcome::Succeeded, Purpose::Put | Purpose::Reimage) => {
+            (Outcome::Succeeded, Purpose::Put | Purpose::Act | Purpose::Reimage) => {
                 match self.store.get(&operation.target) {
                     Some(resource) => Response::json(200, self.view(resource, false)),
                     None => Response::json(200, Value::Null),

@@ -157,15 +157,15 @@ impl State {
         all.sort_by_cached_key(|resource| resource.id.key());
         let (page, next) = self.cut(request, &all, |resource| resource.id.key().to_string())?;
         let value: Vec<_> = page.iter().map(|resource| self.view(resource, with_view)).collect();
-        Ok(paged(value, next))
+        Ok(paged(&value, next))
     }
 
     /// Cuts a page from elements with their names.
     fn page(&self, request: &Request, elements: Vec<(String, Value)>) -> Result<Response, Refusal> {
         let numbered: Vec<_> = elements.into_iter().enumerate().collect();
         let (page, next) = self.cut(request, &numbered, |(number, _)| format!("{number:08}"))?;
-        let value = page.iter().map(|(_, (_, view))| view.clone()).collect();
-        Ok(paged(value, next))
+        let value: Vec<_> = page.iter().map(|(_, (_, view))| view.clone()).collect();
+        Ok(paged(&value, next))
     }
 
     fn read_part(&self, request: &Request, path: &Path, kind: Kind, part: Part) -> Result<Response, Refusal> {
@@ -185,7 +185,7 @@ impl State {
         Ok(with_etag(Response::json(200, found.clone()), resource))
     }
 
-    /// The regions' names that a resource may have, for messages.
+    /// Whether two names mean the same region.
     pub(crate) fn is_same_location(one: &str, other: &str) -> bool {
         normalize_location(one) == normalize_location(other)
     }
@@ -236,7 +236,7 @@ pub(super) fn with_etag(response: Response, resource: &Resource) -> Response {
     }
 }
 
-fn paged(value: Vec<Value>, next: Option<String>) -> Response {
+fn paged(value: &[Value], next: Option<String>) -> Response {
     let mut body = json!({"value": value});
     if let Some(next) = next {
         crate::json::set(&mut body, "nextLink", next);
@@ -244,7 +244,7 @@ fn paged(value: Vec<Value>, next: Option<String>) -> Response {
     Response::json(200, body)
 }
 
-/// Marks that a part of a network resource belongs to it.
+/// A part of a network resource as responses show it.
 pub(super) fn part_view(state: &State, resource: &Resource, part: Part, name: &str) -> Value {
     let view = network::view(state, resource);
     named(at(&view, "/properties"), part.field, name).cloned().unwrap_or_default()

@@ -86,7 +86,7 @@ impl State {
             Provider::Network => network::normalize(self, &id, kind, body, existing.as_ref())?,
             Provider::Compute => compute::normalize(self, &id, kind, body, existing.as_ref())?,
         };
-        self.supersede(superseded, &operation);
+        self.supersede(superseded.as_deref(), &operation);
         self.store_written(&id, kind, body, existing);
         Ok(self.written(request, &key, operation, faults))
     }
@@ -118,7 +118,7 @@ impl State {
         }
         set(crate::json::object(&mut body, "properties"), part.field, elements);
         let body = network::normalize(self, &id, kind, &body, Some(&existing))?;
-        self.supersede(superseded, &operation);
+        self.supersede(superseded.as_deref(), &operation);
         self.store_written(&id, kind, body, Some(existing));
         let mut response = self.written(request, &id.key(), operation, faults);
         response.status = match response.status {

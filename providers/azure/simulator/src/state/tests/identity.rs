@@ -256,18 +256,42 @@ fn the_instance_document_describes_machines_of_both_kinds() {
 }
 
 #[test]
+fn the_load_balancer_document_names_the_frontends_of_the_machine() {
+    let nodes = NewNodes { count: 1, arrangement: Arrangement::Standalone, ..NewNodes::default() };
+    let (mut it, _) = Fixture::nodes(nodes);
+    let base = "/subscriptions/sub/resourceGroups/nodes/providers/Microsoft.Network";
+    let public = json!({"location": "eastus", "sku": {"name": "Standard"}, "properties": {"publicIPAllocationMethod": "Static"}});
+    it.put("publicIPAddresses/p", &public);
+    let balancer = json!({"location": "eastus", "sku": {"name": "Standard"}, "properties": {
+        "frontendIPConfigurations": [{"name": "f", "properties": {"publicIPAddress": {"id": format!("{base}/publicIPAddresses/p")}}}],
+        "backendAddressPools": [{"name": "p"}],
+    }});
+    it.put("loadBalancers/b", &balancer);
+    let mut interface = it.get("networkInterfaces/aks-nodes-vm0000000-nic").body.unwrap();
+    let pools = json!([{"id": format!("{base}/loadBalancers/b/backendAddressPools/p")}]);
+    interface["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] = pools;
+    assert_eq!(it.put("networkInterfaces/aks-nodes-vm0000000-nic", &interface).status, 200);
+    let body = metadata(&mut it, "/metadata/loadbalancer?api-version=2020-10-01", &[MARK]).body.unwrap();
+    let address = it.get("publicIPAddresses/p").body.unwrap()["properties"]["ipAddress"].clone();
+    assert_eq!(
+        body["loadbalancer"]["publicIpAddresses"],
+        json!([{"frontendIpAddress": address, "privateIpAddress": "10.224.0.4"}])
+    );
+}
+
+#[test]
 fn the_metadata_service_refuses_as_azure_does() {
     let path = "/metadata/instance?api-version=2021-10-01";
     let (mut it, _) = Fixture::nodes(NewNodes { count: 1, ..NewNodes::default() });
-    let rows: [(&str, &[(&'static str, &str)], u16); 5] = [
-        (path, &[], 400),
-        (path, &[MARK, ("x-forwarded-for", "10.0.0.1")], 400),
-        ("/metadata/instance", &[MARK], 400),
-        ("/metadata/loadbalancer?api-version=2020-10-01", &[MARK], 404),
-        (path, &[MARK], 200),
+    let rows = [
+        (path, vec![], 400),
+        (path, vec![MARK, ("x-forwarded-for", "10.0.0.1")], 400),
+        ("/metadata/instance", vec![MARK], 400),
+        ("/metadata/loadbalancer?api-version=2020-10-01", vec![MARK], 404),
+        (path, vec![MARK], 200),
     ];
     for (path, headers, status) in rows {
-        assert_eq!(metadata(&mut it, path, headers).status, status, "{path} {headers:?}");
+        assert_eq!(metadata(&mut it, path, &headers).status, status, "{path} {headers:?}");
     }
     it.state.set_quotas(Quotas::default());
     let answered = (0..10).filter(|_| metadata(&mut it, path, &[MARK]).status == 200).count();

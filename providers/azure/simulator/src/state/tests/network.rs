@@ -389,6 +389,11 @@ fn a_load_balancer_shows_what_refers_to_its_parts_and_can_be_written_back() {
     let upgrade = format!("{set}/manualupgrade");
     assert_eq!(it.call(Method::POST, &upgrade, &[], &json!({"instanceIds": ["0", "1"]})).status, 202);
     assert_eq!(members(&mut it), 2);
+    let latest = |it: &mut Fixture, machine: u8| {
+        it.get(&format!("{set}/virtualMachines/{machine}")).body.unwrap()["properties"]["latestModelApplied"]
+            .clone()
+    };
+    assert_eq!((latest(&mut it, 0), latest(&mut it, 2)), (json!(true), json!(false)));
     let mut machine = it.get(&format!("{set}/virtualMachines/2")).body.unwrap();
     machine["properties"]["networkProfileConfiguration"]["networkInterfaceConfigurations"][0]["properties"]
         ["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] = pools;
@@ -431,6 +436,42 @@ fn a_reference_to_what_is_being_written_is_a_lock_that_looks_like_throttling() {
     assert_eq!(code(&refused), "429 RetryableError (ReferencedResourceNotProvisioned)");
     it.now = seconds(10);
     assert_eq!(code(&it.put("loadBalancers/b", &balancer(&public, &[]))), "201");
+}
+
+#[test]
+fn an_interface_is_in_pools_of_one_load_balancer_of_a_type() {
+    let mut it = Fixture::new();
+    let subnet = it.network();
+    let internal = json!({"name": "f", "properties": {"subnet": {"id": subnet}}});
+    let public = |id: &str| json!({"name": "f", "properties": {"publicIPAddress": {"id": id}}});
+    let (one, other) = (address(&mut it, "one", "Standard"), address(&mut it, "other", "Standard"));
+    for (name, frontend) in [("a", public(&one)), ("b", public(&other)), ("c", internal)] {
+        let body = json!({"location": "eastus", "sku": {"name": "Standard"}, "properties": {
+            "frontendIPConfigurations": [frontend], "backendAddressPools": [{"name": "p"}, {"name": "q"}],
+        }});
+        assert_eq!(code(&it.put(&format!("loadBalancers/{name}"), &body)), "201", "{name}");
+    }
+    let rows = [
+        (["a/backendAddressPools/p", "a/backendAddressPools/q"], "201"),
+        (["a/backendAddressPools/p", "c/backendAddressPools/p"], "200"),
+        (
+            ["a/backendAddressPools/p", "b/backendAddressPools/p"],
+            "400 NetworkInterfaceUsesMultipleLoadBalancersOfSameType",
+        ),
+    ];
+    for (pools, expected) in rows {
+        let pools: Vec<_> =
+            pools.iter().map(|pool| json!({"id": id(&format!("loadBalancers/{pool}"))})).collect();
+        let body = interface(&subnet, &json!({"loadBalancerBackendAddressPools": pools}));
+        assert_eq!(code(&it.put("networkInterfaces/n", &body)), expected, "{pools:?}");
+    }
+    let document = it.call(
+        Method::GET,
+        "/metadata/loadbalancer?api-version=2020-10-01",
+        &[("metadata", "true")],
+        &Value::Null,
+    );
+    assert_eq!(document.status, 404, "there is no machine");
 }
 
 #[test]
