@@ -1,5 +1,11 @@
 //! The process over its sockets: TLS, the admin API, faults that only a connection can have, and tokens.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "clippy lets tests panic, but not the functions that they share"
+)]
+
 use std::process::Stdio;
 use std::sync::Arc;
 

@@ -223,6 +223,19 @@ fn the_capacity_of_a_scale_set_creates_and_deletes_machines() {
 }
 
 #[test]
+fn a_deletion_removes_what_is_below_and_not_what_begins_with_the_same_name() {
+    let named = |prefix: &str| NewNodes { prefix: prefix.to_owned(), ..nodes(Arrangement::Uniform, 2) };
+    let (mut it, _) = Fixture::nodes(named("x"));
+    let seed = crate::seed::Seed { nodes: vec![named("x0-vmss-")], ..crate::seed::Seed::default() };
+    it.state.sow(&seed).unwrap();
+    assert_eq!(it.delete("virtualMachineScaleSets/x0-vmss").status, 202);
+    let left: Vec<_> =
+        it.state.store.all().filter(|it| it.machine.is_some()).map(|it| it.id.to_string()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.iter().all(|id| id.contains("/x0-vmss-0-vmss/")), "{left:?}");
+}
+
+#[test]
 fn a_write_of_a_machine_in_a_scale_set_keeps_what_it_leaves_out_and_the_addresses() {
     let (mut it, _) = Fixture::nodes(nodes(Arrangement::Uniform, 1));
     let path = "virtualMachineScaleSets/aks-nodes0-vmss/virtualMachines/0";
