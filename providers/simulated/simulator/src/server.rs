@@ -24,12 +24,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -171,13 +172,32 @@ pub async fn serve(listener: TcpListener, settings: Settings, stop: impl Future<
 /// Serves any simulated cloud until `stop` resolves, and then for a second at most until requests in flight are done. A
 /// response that the [`middleware`] drops ends its connection.
 pub async fn serve_router(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+    serve_streams(listener, |stream| std::future::ready(Ok(stream)), router, stop).await;
+}
+
+/// As [`serve_router`], over what `secure` makes of each connection, such as a TLS session. A connection of which it makes
+/// nothing is closed.
+pub async fn serve_streams<S, F>(
+    listener: TcpListener,
+    secure: impl Fn(TcpStream) -> F,
+    router: Router,
+    stop: impl Future<Output = ()>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = std::io::Result<S>> + Send + 'static,
+{
     let connections = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
         tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => connect(stream, router.clone(), &connections),
+                Ok((stream, _)) => {
+                    // Responses are small: one that waits for the acknowledgment of another would show as latency that isn't
+                    // configured.
+                    let _ = stream.set_nodelay(true);
+                    connect(secure(stream), router.clone(), connections.watcher());
+                }
                 Err(_) => tokio::time::sleep(ACCEPT_BACKOFF).await,
             },
         }
@@ -187,9 +207,13 @@ pub async fn serve_router(listener: TcpListener, router: Router, stop: impl Futu
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, connections.shutdown()).await;
 }
 
-fn connect(stream: TcpStream, router: Router, connections: &GracefulShutdown) {
-    // Responses are small: one that waits for the acknowledgment of another would show as latency that isn't configured.
-    let _ = stream.set_nodelay(true);
+fn connect<S>(
+    stream: impl Future<Output = std::io::Result<S>> + Send + 'static,
+    router: Router,
+    watcher: Watcher,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let answer = router.call(request);
@@ -198,12 +222,12 @@ fn connect(stream: TcpStream, router: Router, connections: &GracefulShutdown) {
             middleware::unless_dropped(response)
         }
     });
-    let connection =
-        http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
-    let connection = connections.watch(connection);
     tokio::spawn(async move {
+        let Ok(stream) = stream.await else { return };
+        let connection =
+            http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
         // An error is normal: the client has gone away, or the response was lost on purpose.
-        let _ = connection.await;
+        let _ = watcher.watch(connection).await;
     });
 }
 

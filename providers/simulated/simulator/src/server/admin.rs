@@ -48,18 +48,24 @@ struct RequestList {
     requests: Vec<Entry>,
 }
 
-/// The routes below `/admin` that every simulated cloud has.
-pub fn routes<C: Cloud>() -> Router<C> {
+/// The routes below `/admin` of faults, counters and recent requests, which are independent of how a cloud limits requests and
+/// issues tokens.
+pub fn traffic_routes<C: Cloud>() -> Router<C> {
     Router::new()
         .route("/admin/faults", get(faults::<C>).put(set_faults::<C>).delete(reset_faults::<C>))
+        .route("/admin/counters", get(counters::<C>).delete(reset_counters::<C>))
+        .route("/admin/requests", get(requests::<C>))
+}
+
+/// The routes below `/admin` of a cloud with the common quotas and credentials.
+pub fn routes<C: Cloud>() -> Router<C> {
+    traffic_routes()
         .route("/admin/quotas", get(quotas::<C>).put(set_quotas::<C>).delete(reset_quotas::<C>))
         .route(
             "/admin/credentials",
             get(credentials::<C>).put(set_credentials::<C>).delete(reset_credentials::<C>),
         )
         .route("/admin/tokens", delete(revoke_tokens::<C>))
-        .route("/admin/counters", get(counters::<C>).delete(reset_counters::<C>))
-        .route("/admin/requests", get(requests::<C>))
 }
 
 async fn faults<C: Cloud>(State(cloud): State<C>) -> Response {

@@ -23,11 +23,10 @@ use crate::refusal::Refusal;
 use crate::requests::Entry;
 use crate::traffic::Traffic;
 
-/// The largest body, in bytes: far more than a resource with all its fields needs.
-const MAX_BODY_BYTES: usize = 1 << 20;
-
 /// A simulated cloud as all connections share it, with the wording of its API.
 pub trait Cloud: Clone + Send + Sync + 'static {
+    /// The largest body, in bytes: far more than a resource with all its fields needs.
+    const MAX_BODY_BYTES: usize = 1 << 20;
     /// Runs `act` under the lock, with the time since the start.
     fn traffic<T>(&self, act: impl FnOnce(&mut Traffic, Duration) -> T) -> T;
     /// The response to a call that is not carried out.
@@ -124,13 +123,13 @@ async fn handle<C: Cloud>(
         .traffic(|traffic, now| kind == Kind::Token || traffic.tokens.admits(now, token(request.headers())));
     let (parts, body) = request.into_parts();
     // The body is read first: after it, a client that disconnects has made its request; before it, it hasn't.
-    let body = to_bytes(body, MAX_BODY_BYTES).await;
+    let body = to_bytes(body, C::MAX_BODY_BYTES).await;
     let request = body.map(|body: Bytes| Request::from_parts(parts, Body::from(body)));
     let (decision, shown) = cloud.traffic(|traffic, now| traffic.admit(now, kind, is_let_in));
     let carried_out = tokio::spawn(async move {
         let mut response = match request {
             Ok(request) => respond::<C>(decision, request, next).await,
-            Err(_) => C::refuse(Denial::TooLarge { limit: MAX_BODY_BYTES }),
+            Err(_) => C::refuse(Denial::TooLarge { limit: C::MAX_BODY_BYTES }),
         };
         if let Some(status) = shown {
             C::show_quota(&mut response, kind, status);
