@@ -45,7 +45,7 @@ lint: ## Check format, lints, licenses, architecture, words, sizes and links
 	deploy/dev/deny check --hide-inclusion-graph bans licenses sources
 	deploy/dev/check
 
-bench: stack guests ## Measure against the targets of the design (a release build, then half an hour)
+bench: stack registry guests ## Measure against the targets of the design (a release build, then an hour)
 	@deploy/dev/kubernetes/build --with kwok >/dev/null
 	cargo build --locked --release --workspace --bin simulated-cloud
 	cargo bench --locked --workspace --bench targets
@@ -84,7 +84,7 @@ stack:
 	@deploy/dev/require setpriv
 	@deploy/dev/kubernetes/build >/dev/null
 
-# A registry, oras and cosign. Only tests of the loader use them, so that demo and bench need no further build.
+# A registry, oras and cosign. Only tests of the loader and the bench use them, so that the demo needs no further build.
 registry:
 	@deploy/dev/require setpriv unshare
 	@deploy/dev/registry/build >/dev/null

@@ -6,7 +6,7 @@
 mod tally;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,6 +43,18 @@ struct Shared {
 struct Releases {
     roles: Roles,
     loaded: BTreeMap<Release, Arc<Loaded>>,
+}
+
+impl Releases {
+    /// Shows the release that serves calls in the metrics, in place of another.
+    fn show_served(&self, before: Option<Release>) {
+        let guest = |release: Option<Release>| Some(&self.loaded.get(&release?)?.guest);
+        let (before, now) = (guest(before), guest(self.roles.serving));
+        if let Some(guest) = now.or(before) {
+            let (before, now) = (before.map(Guest::info), now.map(Guest::info));
+            guest.metrics().show_served(before.as_ref(), now.as_ref());
+        }
+    }
 }
 
 /// A release that can serve calls.
@@ -85,31 +97,28 @@ impl Serving {
         Some(self.loaded(release)?.guest.declaration())
     }
 
-    /// Lets new calls follow these roles, and shows which release serves them in the metrics. Where they change, all releases
-    /// are measured from now on. A canary that reads other labels of Nodes or takes smaller batches than the release that serves
-    /// gets no lookup: they are made as that release declares it.
+    /// Lets new calls follow these roles, and shows which release serves them in the metrics. Where the roles change, all
+    /// releases are measured from now on. A canary that reads other labels of Nodes or takes smaller batches than the release
+    /// that serves gets no lookup: they are made as that release declares it.
     pub fn assign(&self, roles: Roles) {
+        let roles = self.read().without_misfit(roles);
+        if self.read().roles == roles {
+            return;
+        }
         self.change(|releases| {
-            let roles = releases.without_misfit(roles);
-            let of = |roles: Roles| (roles.serving, roles.canary);
-            if of(releases.roles) != of(roles) {
+            let before = std::mem::replace(&mut releases.roles, roles);
+            if (before.serving, before.canary) != (roles.serving, roles.canary) {
                 releases.loaded.values().for_each(|loaded| loaded.tally.reset());
             }
-            let info = |release: Option<Release>| {
-                release.and_then(|release| releases.loaded.get(&release)).map(|loaded| &loaded.guest)
-            };
-            let (before, now) = (info(releases.roles.serving), info(roles.serving));
-            if let Some(guest) = now.or(before).filter(|_| releases.roles.serving != roles.serving) {
-                let (before, now) = (before.map(Guest::info), now.map(Guest::info));
-                guest.metrics().show_served(before.as_ref(), now.as_ref());
+            if before.serving != roles.serving {
+                releases.show_served(before.serving);
             }
-            releases.roles = roles;
         });
     }
 
     /// How each release that serves calls has done since the roles changed last.
     pub fn rates(&self) -> Vec<(Release, Rates)> {
-        let releases = self.shared.releases.read().unwrap_or_else(PoisonError::into_inner);
+        let releases = self.read();
         let Roles { serving, canary, .. } = releases.roles;
         let serving = serving.into_iter().chain(canary.map(|canary| canary.release));
         serving.filter_map(|release| Some((release, releases.loaded.get(&release)?.tally.rates()))).collect()
@@ -136,14 +145,17 @@ impl Serving {
         declaration.clone().provider(&self.shared.provider, &Arc::new(self.clone()))
     }
 
+    fn read(&self) -> RwLockReadGuard<'_, Releases> {
+        self.shared.releases.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn change<T>(&self, change: impl FnOnce(&mut Releases) -> T) -> T {
         // No code that holds the lock can panic halfway through a change.
         change(&mut self.shared.releases.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn loaded(&self, release: Release) -> Option<Arc<Loaded>> {
-        let releases = self.shared.releases.read().unwrap_or_else(PoisonError::into_inner);
-        releases.loaded.get(&release).cloned()
+        self.read().loaded.get(&release).cloned()
     }
 
     /// Begins a call with the release that serves it, so that [`Serving::drained`] waits for its end.
@@ -151,7 +163,7 @@ impl Serving {
     /// # Errors
     /// [`ErrorKind::Unavailable`] where none may serve it at present.
     fn begin(&self, call: Call<'_>) -> Result<Begun, Error> {
-        let releases = self.shared.releases.read().unwrap_or_else(PoisonError::into_inner);
+        let releases = self.read();
         let release = releases.roles.release_for(call);
         let begun = release.and_then(|release| {
             let loaded = Arc::clone(releases.loaded.get(&release)?);

@@ -87,7 +87,7 @@ impl Registries {
                 return Err(Error::Settings { registry: one.registry.clone(), cause });
             }
         }
-        let network = Network::new();
+        let network = Network::default();
         Ok(Self { shared: Arc::new(Shared { settings, credentials, timeouts, network }), progress: None })
     }
 

@@ -30,10 +30,11 @@ use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use crate::{cli, cluster, telemetry, terminal};
 pub(crate) use dry_run::DryRunProvider;
-pub(crate) use preview::{Identity, Preview, PreviewedChange, Section};
+pub(crate) use preview::{Findings, Identity, Preview, PreviewedChange, Section};
 pub(crate) use snapshot::{ClusterSnapshot, cluster_uid};
 
 /// The operator's settings of the controllers.
+#[derive(Clone)]
 pub(crate) struct PlanSettings {
     pub(crate) cluster: Cluster,
     /// None where routes are not managed.

@@ -229,7 +229,7 @@ impl Releases {
             self.perform(action).await?;
         }
         self.serving.assign(self.state.roles());
-        self.show();
+        self.show().await;
         Ok(())
     }
 

@@ -11,6 +11,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -24,19 +26,18 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Opens connections for all registries.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Network {
-    /// The system's. Empty if it has none, which matters only where TLS is spoken without a bundle.
-    roots: RootCertStore,
+    /// The system's, read for the first connection with TLS: a start from the store has none. Empty if the system has none,
+    /// which matters only without a bundle.
+    roots: OnceCell<RootCertStore>,
 }
 
 impl Network {
-    /// Reads the system's roots.
-    pub(super) fn new() -> Self {
-        let mut roots = RootCertStore::empty();
-        // Some systems carry authorities in forms that no library reads any more; the others are enough.
-        let _counts = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        Self { roots }
+    async fn roots(&self) -> &RootCertStore {
+        // There are more than a hundred, each in a file of its own on some systems.
+        let read = async || spawn_blocking(system_roots).await.unwrap_or_else(|_| RootCertStore::empty());
+        self.roots.get_or_init(read).await
     }
 
     /// Opens a connection to `origin`, at which an answer of `registry` may have led.
@@ -67,15 +68,15 @@ impl Network {
         let failed = |cause: String| Error::Unreachable { registry: origin.authority(), cause };
         let name = ServerName::try_from(origin.host.clone())
             .map_err(|_| failed("its name can't be in a certificate".to_owned()))?;
-        let tls = TlsConnector::from(Arc::new(self.tls(registry)?)).connect(name, stream).await;
+        let tls = TlsConnector::from(Arc::new(self.tls(registry).await?)).connect(name, stream).await;
         let stream = tls.map_err(|error| {
             failed(format!("TLS failed: {error}; check its certificate, and `caBundle` of the registry"))
         })?;
         Ok(Box::new(stream))
     }
 
-    fn tls(&self, registry: &RegistrySettings) -> Result<ClientConfig, Error> {
-        let mut roots = self.roots.clone();
+    async fn tls(&self, registry: &RegistrySettings) -> Result<ClientConfig, Error> {
+        let mut roots = self.roots().await.clone();
         if let Some(file) = &registry.ca_bundle {
             add_bundle(&mut roots, file, &registry.registry)?;
         }
@@ -90,6 +91,13 @@ impl Network {
             .expect("ring supports the default versions of TLS");
         Ok(config.with_root_certificates(roots).with_no_client_auth())
     }
+}
+
+fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    // Some systems carry authorities in forms that no library reads any more; the others are enough.
+    let _counts = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
 }
 
 /// The addresses of an origin that may be dialed.

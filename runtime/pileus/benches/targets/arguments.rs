@@ -21,6 +21,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", env = "PILEUS_BENCH_QUIET", default_value = "1m", value_parser = duration)]
     pub(crate) quiet: Duration,
 
+    /// How many swaps there are in a row; the cluster has 50 nodes and 2 Services for each
+    #[arg(long, value_name = "COUNT", env = "PILEUS_BENCH_SWAPS", default_value_t = 100)]
+    pub(crate) swaps: usize,
+
     /// Be another process that a part needs, and measure nothing
     #[arg(long, hide = true)]
     pub(crate) role: Option<Role>,
@@ -75,10 +79,14 @@ pub(crate) enum Part {
     Sharing,
     /// As quiet, with 5,000 routes and 1,000 Services besides
     Steady,
+    /// Swaps of a provider below a client that looks up a machine each 20 ms
+    Serving,
+    /// Swaps of a provider while nodes join and Services are made
+    Swaps,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Calls,
         Self::Gate,
         Self::Neighbours,
@@ -92,6 +100,8 @@ impl Part {
         Self::Services,
         Self::Sharing,
         Self::Steady,
+        Self::Serving,
+        Self::Swaps,
     ];
 }
 

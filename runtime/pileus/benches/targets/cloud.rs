@@ -1,6 +1,5 @@
 //! The simulated cloud in a separate process, with a realistic latency.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +15,9 @@ use crate::cluster::DEADLINE;
 
 /// What each answer takes.
 const LATENCY_MS: u64 = 20;
+
+/// The name of its provider.
+pub(crate) const PROVIDER: &str = "simulated";
 
 /// The largest page of a list, which is what the provider asks for.
 const PAGE: usize = 1_000;
@@ -232,23 +234,34 @@ impl Cloud {
         Ok(paths.take(usize::try_from(count)?).map(kind).collect())
     }
 
-    /// The CloudProvider document for it.
-    pub(crate) fn document(&self, component: &Path) -> Result<Value, Failure> {
-        let (host, port) = self.address.rsplit_once(':').ok_or("no port")?;
-        let port: u16 = port.parse()?;
-        let [reads, writes] = ["read", "write"].map(|kind| self.quotas.get(kind));
+    /// The port that it listens at.
+    pub(crate) fn port(&self) -> Result<u16, Failure> {
+        Ok(self.address.rsplit_once(':').ok_or("no port")?.1.parse()?)
+    }
+
+    /// What its provider has to know.
+    pub(crate) fn configuration(&self) -> Value {
+        let mut fields = serde_json::Map::new();
+        fields.insert("endpoint".to_owned(), json!(format!("http://{}", self.address)));
+        fields.insert("loadBalancers".to_owned(), json!(self.style.name()));
+        for (field, kind) in [("reads", "read"), ("writes", "write")] {
+            if let Some(quota) = self.quotas.get(kind) {
+                fields.insert(field.to_owned(), quota.clone());
+            }
+        }
+        Value::Object(fields)
+    }
+
+    /// The CloudProvider document for it, with a provider from this source.
+    pub(crate) fn document(&self, source: &Value) -> Result<Value, Failure> {
+        let (host, port) = (self.address.rsplit_once(':').ok_or("no port")?.0, self.port()?);
         Ok(json!({
             "apiVersion": "pileus.dev/v1alpha1",
             "kind": "CloudProvider",
-            "metadata": {"name": "simulated"},
+            "metadata": {"name": PROVIDER},
             "spec": {
-                "source": {"file": component},
-                "configuration": {
-                    "endpoint": format!("http://{}", self.address),
-                    "reads": reads,
-                    "writes": writes,
-                    "loadBalancers": self.style.name(),
-                },
+                "source": source,
+                "configuration": self.configuration(),
                 "grants": [{"host": host, "port": port, "tls": false, "addresses": ["127.0.0.0/8"]}],
             },
         }))

@@ -12,6 +12,7 @@ use kube::api::{DeleteParams, ListParams};
 use pileus_dev::kubernetes::{Options, User};
 use pileus_dev::nodes::{self, Kubelet};
 use pileus_dev::{Kubernetes, artifact};
+use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::cloud::Cloud;
@@ -34,13 +35,18 @@ impl Cluster {
     /// Starts the API server and installs the role that Pileus is shipped with. Then starts Pileus once, which leaves
     /// compiled code behind: all other starts are like a restart.
     pub(crate) async fn start(options: Options) -> Result<Self, Failure> {
-        let kubernetes = Kubernetes::start_with(options).await?;
-        kubernetes.apply_role().await?;
-        let cluster = Self { kubernetes, folder: tempfile::tempdir()? };
+        let cluster = Self::without_code(options).await?;
         let pileus = cluster.pileus(&Cloud::start(0).await?)?;
         pileus.says("\"provider loaded\"").await?;
         pileus.stop().await?;
         Ok(cluster)
+    }
+
+    /// As [`Cluster::start`], without compiled code.
+    pub(crate) async fn without_code(options: Options) -> Result<Self, Failure> {
+        let kubernetes = Kubernetes::start_with(options).await?;
+        kubernetes.apply_role().await?;
+        Ok(Self { kubernetes, folder: tempfile::tempdir()? })
     }
 
     /// Starts Pileus with the flags of a user who gives none.
@@ -48,20 +54,34 @@ impl Cluster {
         Pileus::start(&self.command(cloud)?)
     }
 
-    /// The command that starts Pileus, with the folder for compiled code that it always gets here.
+    /// The command that starts Pileus with a component in a file.
     pub(crate) fn command(&self, cloud: &Cloud) -> Result<Command, Failure> {
-        let document = self.folder.path().join("provider.yaml");
-        fs::write(&document, cloud.document(&artifact::component("simulated-provider")?)?.to_string())?;
+        let component = artifact::component("simulated-provider")?;
+        self.command_with(&cloud.document(&json!({"file": component}))?)
+    }
+
+    /// The command that starts Pileus with this document as its operator's file.
+    pub(crate) fn command_with(&self, document: &Value) -> Result<Command, Failure> {
+        let path = self.folder.path().join("provider.yaml");
+        fs::write(&path, document.to_string())?;
+        let mut command = self.command_of_resources();
+        command.arg("--provider").arg(path);
+        Ok(command)
+    }
+
+    /// The command that starts Pileus with the CloudProviders of the cluster, and with the folders for components and their
+    /// code that it always gets here.
+    pub(crate) fn command_of_resources(&self) -> Command {
         let mut command = Command::new(program());
         command
             .args(["run", "--log-format", "json", "--admin-address", "127.0.0.1:0"])
-            .arg("--provider")
-            .arg(document)
             .arg("--compiled-code")
             .arg(self.folder.path().join("compiled"))
+            .arg("--store")
+            .arg(self.folder.path().join("store"))
             .env("KUBECONFIG", self.kubernetes.kubeconfig(User::Pileus))
             .env_remove("PILEUS_LOG");
-        Ok(command)
+        command
     }
 
     /// A kubeconfig for Pileus with which it reaches the API server through a port of this machine.
@@ -74,9 +94,9 @@ impl Cluster {
 
     /// The port that the API server listens at.
     pub(crate) fn port(&self) -> Result<u16, Failure> {
-        let own: serde_json::Value =
+        let own: Value =
             serde_json::from_str(&fs::read_to_string(self.kubernetes.kubeconfig(User::Pileus))?)?;
-        let server = own.pointer("/clusters/0/cluster/server").and_then(serde_json::Value::as_str);
+        let server = own.pointer("/clusters/0/cluster/server").and_then(Value::as_str);
         let port =
             server.and_then(|server| server.rsplit(':').next()).ok_or("no server in the kubeconfig")?;
         Ok(port.parse()?)

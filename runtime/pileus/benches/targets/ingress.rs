@@ -21,12 +21,15 @@ const WRITERS: usize = 32;
 
 /// Creates Services `service-1` to `service-COUNT`, of one port each.
 pub(crate) async fn create(client: Client, count: usize) -> Result<(), Failure> {
+    let create = |number| create_one(client.clone(), number);
+    stream::iter(1..=count).map(create).buffer_unordered(WRITERS).try_for_each(|()| async { Ok(()) }).await
+}
+
+/// Creates the Service with this number.
+pub(crate) async fn create_one(client: Client, number: usize) -> Result<(), Failure> {
     let services: Api<Service> = Api::default_namespaced(client);
-    let create = |number| {
-        let services = services.clone();
-        async move { services.create(&PostParams::default(), &service(number)?).await.map_err(Failure::from) }
-    };
-    stream::iter(1..=count).map(create).buffer_unordered(WRITERS).try_for_each(|_| async { Ok(()) }).await
+    services.create(&PostParams::default(), &service(number)?).await?;
+    Ok(())
 }
 
 /// Asks for their deletion; they go once nothing is left of them in the cloud.

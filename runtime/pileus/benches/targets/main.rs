@@ -14,6 +14,7 @@ mod calls;
 mod cloud;
 mod cluster;
 mod gate;
+mod image;
 mod ingress;
 mod joining;
 mod machine;
@@ -29,6 +30,7 @@ mod server;
 mod services;
 mod start;
 mod steady;
+mod swaps;
 mod vanishing;
 
 use std::error::Error;
@@ -88,6 +90,8 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
             Part::Services => services::measure(Style::PerService).await?,
             Part::Sharing => services::measure(Style::Shared).await?,
             Part::Steady => steady::measure(arguments.quiet).await?,
+            Part::Serving => swaps::serving(arguments.swaps).await?,
+            Part::Swaps => swaps::measure(arguments.swaps).await?,
         }
     }
     Ok(())

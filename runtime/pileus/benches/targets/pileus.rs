@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use pileus_dev::Process;
 use rustix::process::Signal;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::Failure;
 use crate::cluster::DEADLINE;
@@ -80,6 +82,24 @@ impl Pileus {
     pub(crate) fn memory(&self, name: &str) -> Result<u64, Failure> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         Ok(field(&status, name).trim_end_matches(" kB").parse::<u64>()? << 10)
+    }
+
+    /// The lines of its log so far.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.process.log()
+    }
+
+    /// Its metrics.
+    pub(crate) async fn metrics(&self) -> Result<String, Failure> {
+        let is_address = |line: &str| line.contains("serving /livez, /readyz and /metrics");
+        let line: Value = serde_json::from_str(&self.process.await_line(is_address, DEADLINE).await?)?;
+        let address = line.get("address").and_then(Value::as_str).ok_or("no address of the admin server")?;
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
     }
 
     /// Ends it as an upgrade does.

@@ -1,6 +1,9 @@
-//! The time from the start of the process to the first initialized Node, and the size of the program.
+//! The time from the start of the process to the first initialized Node, with a component in a file and from the store,
+//! while its registry is away or never answers; and the size of the program.
 
 use std::fs;
+use std::net::TcpListener;
+use std::process::Command;
 use std::time::Duration;
 
 use pileus_dev::kubernetes::Options;
@@ -8,9 +11,12 @@ use pileus_dev::kubernetes::Options;
 use crate::Failure;
 use crate::cloud::Cloud;
 use crate::cluster::Cluster;
+use crate::image::{self, Image};
 use crate::pileus::{Pileus, between, program};
 use crate::report::{Samples, figure, figures, heading, note, row, size, time};
 
+/// Without leader election.
+const ALONE: &str = "--leader-elect=false";
 /// Nodes that wait when Pileus starts.
 const NODES: usize = 10;
 /// Starts that are measured, of each sort.
@@ -27,24 +33,49 @@ pub(crate) async fn measure() -> Result<(), Failure> {
     let cluster = Cluster::start(Options::default()).await?;
     let cloud = Cloud::start(NODES).await?;
     heading("A start, compiled code on disk", &["min", "median", "max", "target"]);
-    let sorts = [("without leader election", vec!["--leader-elect=false"]), ("a lease that is free", vec![])];
+    let sorts = [("without leader election", vec![ALONE]), ("a lease that is free", vec![])];
     for (sort, flags) in sorts {
-        let (first, all) = starts(&cluster, &cloud, &flags).await?;
-        row(&format!("first node, {sort}"), &[&first.spread()[..], &[time(TARGET)]].concat());
-        row(&format!("all {NODES} nodes, {sort}"), &all.spread());
+        let mut command = cluster.command(&cloud)?;
+        starts(&cluster, sort, command.args(flags)).await?;
     }
     note(&format!(
         "{STARTS} starts each; the cloud's own 20 ms are in it; upstream took 450 ms, of either sort"
     ));
+    from_store(&cluster, &cloud).await?;
     idle(&cluster, &cloud).await
 }
 
-/// First and last Node of each start.
-async fn starts(cluster: &Cluster, cloud: &Cloud, flags: &[&str]) -> Result<(Samples, Samples), Failure> {
+/// Starts with a component of the store.
+async fn from_store(cluster: &Cluster, cloud: &Cloud) -> Result<(), Failure> {
+    let mut image = Image::start()?;
+    image.push(0).await?;
+    let document = image.document(cloud, 0)?;
+    image::define(cluster).await?;
+    image::apply(cluster, &document).await?;
+    let [mut of_file, mut of_resource] = [cluster.command_with(&document)?, cluster.command_of_resources()];
+    for command in [&mut of_file, &mut of_resource] {
+        let pileus = Pileus::start(command.arg(ALONE))?;
+        pileus.says("\"starting controllers\"").await?;
+        pileus.stop().await?;
+    }
+    heading("A start from the store", &["min", "median", "max", "target"]);
+    image.stop();
+    starts(cluster, "a file, registry refuses", &of_file).await?;
+    starts(cluster, "a resource, registry refuses", &of_resource).await?;
+    // It accepts connections, and never answers.
+    let _silent = TcpListener::bind(image.host())?;
+    starts(cluster, "a file, registry is silent", &of_file).await?;
+    starts(cluster, "a resource, registry is silent", &of_resource).await?;
+    note("without leader election");
+    Ok(())
+}
+
+/// Prints first and last Node of some starts.
+async fn starts(cluster: &Cluster, sort: &str, command: &Command) -> Result<(), Failure> {
     let [mut first, mut all] = [(); 2].map(|()| Samples::default());
     for _ in 0..STARTS {
         cluster.register(NODES).await?;
-        let mut pileus = Pileus::start(cluster.command(cloud)?.args(flags))?;
+        let mut pileus = Pileus::start(command)?;
         let times = pileus.initialised(NODES).await?;
         let took = times.iter().map(|at| between(pileus.started(), *at));
         first.push(took.clone().min().unwrap_or_default());
@@ -52,7 +83,9 @@ async fn starts(cluster: &Cluster, cloud: &Cloud, flags: &[&str]) -> Result<(Sam
         pileus.stop().await?;
         cluster.delete(NODES).await?;
     }
-    Ok((first, all))
+    row(&format!("first node, {sort}"), &[&first.spread()[..], &[time(TARGET)]].concat());
+    row(&format!("all {NODES} nodes, {sort}"), &all.spread());
+    Ok(())
 }
 
 /// What the program weighs, and takes without any work.

@@ -11,8 +11,8 @@ use pileus_host::swap::{Difference, Failure};
 use super::prepare::Ready;
 use crate::metrics::Metrics;
 use crate::plan::{
-    ClusterSnapshot, DryRunProvider, Identity, PlanSettings, Preview, PreviewedChange, Section, cluster_uid,
-    preview_changes,
+    ClusterSnapshot, DryRunProvider, Findings, Identity, PlanSettings, Preview, PreviewedChange, Section,
+    cluster_uid, preview_changes,
 };
 
 /// How many nodes are looked up by both releases.
@@ -40,7 +40,23 @@ impl Comparison {
         active: &Ready,
         metrics: &Metrics,
     ) -> Result<Vec<Difference>, Failure> {
-        let mut settings = self.settings(candidate).await?;
+        let found = Box::pin(self.once(candidate, active, metrics)).await?;
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        // The controllers go on meanwhile: what they are about to write when one release is asked may be done when the other
+        // is. A difference of the releases themselves is there again.
+        let again = Box::pin(self.once(candidate, active, metrics)).await?;
+        Ok(confirmed(found, &again))
+    }
+
+    async fn once(
+        &self,
+        candidate: &Ready,
+        active: &Ready,
+        metrics: &Metrics,
+    ) -> Result<Vec<Found>, Failure> {
+        let settings = self.settings(candidate).await?;
         let [new, old] = [candidate, active].map(|ready| dry_run_provider(ready, metrics));
         let (new_owned, old_owned) = (new.owned(&settings.cluster).await, old.owned(&settings.cluster).await);
         let listed = old_owned.as_deref().unwrap_or_default();
@@ -50,12 +66,17 @@ impl Comparison {
         };
         let snapshot = read(&new).await?;
         let mut differences = lookups(&snapshot, &new, &old).await?;
-        let wanted = preview_changes(&new, &snapshot, &settings, new_owned).await;
         // The releases may read different facts of Services.
-        let snapshot = if candidate.reads_like(active) { snapshot } else { read(&old).await? };
-        settings.classes.clone_from(&active.document.classes);
-        settings.is_default = active.document.is_default;
-        let known = preview_changes(&old, &snapshot, &settings, old_owned).await;
+        let of_old = if candidate.reads_like(active) { None } else { Some(read(&old).await?) };
+        let old_settings = PlanSettings {
+            classes: active.document.classes.clone(),
+            is_default: active.document.is_default,
+            ..settings.clone()
+        };
+        // The active release first: what is written in between is settled for the candidate.
+        let known =
+            preview_changes(&old, of_old.as_ref().unwrap_or(&snapshot), &old_settings, old_owned).await;
+        let wanted = preview_changes(&new, &snapshot, &settings, new_owned).await;
         differences.extend(writes(&wanted, &known)?);
         Ok(differences)
     }
@@ -83,12 +104,35 @@ fn dry_run_provider(ready: &Ready, metrics: &Metrics) -> DryRunProvider {
     DryRunProvider::behind(ready.gate.clone(), |gate| ready.guest(gate, metrics).provider(), identity)
 }
 
+/// A difference, and the object that it is about.
+#[derive(Debug, PartialEq)]
+struct Found {
+    subject: String,
+    difference: Difference,
+}
+
+impl Found {
+    fn lookup(subject: String, words: String) -> Self {
+        Self { subject, difference: Difference::Lookup(words) }
+    }
+
+    fn write(subject: String, words: String) -> Self {
+        Self { subject, difference: Difference::Write(words) }
+    }
+}
+
+/// The differences about objects that differ again. How they differ may be another way.
+fn confirmed(found: Vec<Found>, again: &[Found]) -> Vec<Difference> {
+    let is_again = |found: &Found| again.iter().any(|other| other.subject == found.subject);
+    found.into_iter().filter(is_again).map(|found| found.difference).collect()
+}
+
 /// Looks up a sample of nodes by both releases.
 async fn lookups(
     snapshot: &ClusterSnapshot,
     new: &DryRunProvider,
     old: &DryRunProvider,
-) -> Result<Vec<Difference>, Failure> {
+) -> Result<Vec<Found>, Failure> {
     let (Some(asked_new), Some(asked_old)) = (&new.provider.instances, &old.provider.instances) else {
         return Ok(Vec::new());
     };
@@ -112,7 +156,8 @@ async fn lookups(
             Err(error) => of_new.iter().map(|_| Err(error.clone())).collect(),
         };
         for ((node, known), found) in of_old.iter().zip(known).zip(found) {
-            differences.extend(difference(&node.name, known, found)?.map(Difference::Lookup));
+            let words = difference(&node.name, known, found)?;
+            differences.extend(words.map(|words| Found::lookup(node.name.clone(), words)));
         }
     }
     Ok(differences)
@@ -174,43 +219,40 @@ fn words(answer: &Answer) -> String {
 ///
 /// # Errors
 /// Where the active release couldn't read what it needs either, or nothing could be compared.
-fn writes(wanted: &Preview, known: &Preview) -> Result<Vec<Difference>, Failure> {
+fn writes(wanted: &Preview, known: &Preview) -> Result<Vec<Found>, Failure> {
     let mut differences = Vec::new();
     for ((kind, wanted), (_, known)) in wanted.sections().into_iter().zip(known.sections()) {
         match (wanted, known) {
             (_, Section::Unknown(problem)) => return Err(transient(&format!("{kind}s: {problem}"))),
             (Section::Unknown(problem), _) => {
-                differences.push(Difference::Lookup(format!("{kind}s can't be read: {problem}")));
+                differences.push(Found::lookup(kind.to_owned(), format!("{kind}s can't be read: {problem}")));
             }
             (Section::NotApplicable(_), _) => {}
             (Section::Planned(wanted), known) => {
                 let known = known.findings().map(|findings| findings.changes.as_slice()).unwrap_or_default();
-                let is_known = |change: &PreviewedChange| {
-                    known.iter().any(|other| (other.action, &other.object) == (change.action, &change.object))
-                };
-                for change in wanted.changes.iter().filter(|change| !is_known(change)) {
-                    let PreviewedChange { action, object, reason, .. } = change;
-                    let words = format!("{} {kind} {object}: {reason}", action.as_str());
-                    differences.push(if change.is_write() {
-                        Difference::Write(words)
-                    } else {
-                        Difference::Lookup(words)
-                    });
-                }
-                let shared = wanted.shared_writes.iter();
-                differences.extend(
-                    shared
-                        .filter(|write| {
-                            write.items.iter().any(|item| !known.iter().any(|other| other.object == *item))
-                        })
-                        .map(|write| {
-                            Difference::Write(format!("write for {kind}s {}", write.items.join(", ")))
-                        }),
-                );
+                differences.extend(changes(kind, wanted, known));
             }
         }
     }
     Ok(differences)
+}
+
+/// What one section of the candidate's preview has, and the active release's changes lack.
+fn changes(kind: &str, wanted: &Findings, known: &[PreviewedChange]) -> Vec<Found> {
+    let is_known = |change: &PreviewedChange| {
+        known.iter().any(|other| (other.action, &other.object) == (change.action, &change.object))
+    };
+    let own = wanted.changes.iter().filter(|change| !is_known(change)).map(|change| {
+        let subject = format!("{} {kind} {}", change.action.as_str(), change.object);
+        let words = format!("{subject}: {}", change.reason);
+        if change.is_write() { Found::write(subject, words) } else { Found::lookup(subject, words) }
+    });
+    let is_new = |items: &[String]| items.iter().any(|item| !known.iter().any(|other| other.object == *item));
+    let shared = wanted.shared_writes.iter().filter(|write| is_new(&write.items)).map(|write| {
+        let subject = format!("write for {kind}s {}", write.items.join(", "));
+        Found::write(subject.clone(), subject)
+    });
+    own.chain(shared).collect()
 }
 
 #[cfg(test)]
@@ -218,6 +260,22 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_difference_counts_if_the_object_differs_again() {
+        let lookup = |node: &str, words: &str| Found::lookup(node.to_owned(), words.to_owned());
+        let first =
+            || vec![lookup("a", "10.0.0.1 instead of absent"), lookup("b", "absent instead of 10.0.0.2")];
+        let a = || vec![Difference::Lookup("10.0.0.1 instead of absent".to_owned())];
+        for (again, expected) in [
+            (vec![], vec![]),
+            (vec![lookup("c", "absent")], vec![]),
+            (vec![lookup("a", "10.0.0.1 instead of absent")], a()),
+            (vec![lookup("a", "10.0.0.9 instead of absent"), lookup("c", "absent")], a()),
+        ] {
+            assert_eq!(confirmed(first(), &again), expected, "{again:?}");
+        }
+    }
 
     #[test]
     fn only_what_the_candidate_alone_says_is_a_difference() {

@@ -82,7 +82,10 @@ impl Record {
             Self::Memory => Ok(Recorded { revision: recorded.revision + 1, ..recorded }),
             Self::File(path) => {
                 let recorded = Recorded { revision: recorded.revision + 1, ..recorded };
-                let written = write_file(path, &recorded);
+                let (file, text) = (path.clone(), recorded.clone());
+                // To bring it to the disk may take long, and calls of controllers share this thread.
+                let written = tokio::task::spawn_blocking(move || write_file(&file, &text)).await;
+                let written = written.unwrap_or_else(|panic| Err(io::Error::other(panic)));
                 let advice = "free space, or make the store's folder writable";
                 written.map_err(|error| {
                     RecordError(format!("can't write {}: {error}; {advice}", path.display()))

@@ -15,25 +15,31 @@ pub(crate) struct Shown {
 
 impl Releases {
     /// Shows what is new, and keeps what it names in the store.
-    pub(super) fn show(&self) {
+    pub(super) async fn show(&self) {
         let serving = self.state.roles().serving.and_then(|release| self.ready(release));
-        let shown = Shown {
-            status: self.state.status().cloned().unwrap_or_default(),
-            gate: serving.map(|ready| ready.gate.clone()),
-        };
-        let is_new = self.shown.send_if_modified(|before| {
-            let is_same_gate = match (&before.gate, &shown.gate) {
-                (Some(before), Some(shown)) => before.is(shown),
+        let gate = serving.map(|ready| &ready.gate);
+        let status = self.state.status();
+        let is_new = self.shown.send_if_modified(|shown| {
+            let is_same_gate = match (&shown.gate, gate) {
+                (Some(before), Some(now)) => before.is(now),
                 (None, None) => true,
                 _ => false,
             };
-            let is_new = before.status != shown.status || !is_same_gate;
-            *before = shown.clone();
-            is_new
+            let is_same_status = status.is_none_or(|status| *status == shown.status);
+            if let (false, Some(status)) = (is_same_status, status) {
+                shown.status.clone_from(status);
+            }
+            if !is_same_gate {
+                shown.gate = gate.cloned();
+            }
+            !(is_same_status && is_same_gate)
         });
-        if let (true, Some(store)) = (is_new, &self.deps.store) {
-            let digests: Vec<_> = shown.status.releases().map(|release| release.component).collect();
-            if let Err(error) = store.pin(&self.name, &digests) {
+        if let (true, Some(status), Some(store)) = (is_new, status, self.deps.store.clone()) {
+            let digests: Vec<_> = status.releases().map(|release| release.component).collect();
+            let owner = self.name.clone();
+            // To bring it to the disk may take long, and calls of controllers share this thread.
+            let pinned = tokio::task::spawn_blocking(move || store.pin(&owner, &digests)).await;
+            if let Ok(Err(error)) = pinned {
                 tracing::warn!(provider = %self.name, %error, "the store can't note which components are in use");
             }
         }
