@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use pileus_loader::{
-    CredentialSource, Digest, Key, Layout, Loader, PublicKey, Reference, Registries, RegistrySettings,
-    SecretFile, Source, Timeouts, Trust, TrustPolicy, TrustSpec, Verified,
+    CredentialSource, Digest, Key, Layout, Loader, ProxyEnvironment, PublicKey, Reference, Registries,
+    RegistrySettings, SecretFile, Source, Timeouts, Trust, TrustPolicy, TrustSpec, Verified,
 };
 use serde_json::{Value, json};
 
@@ -123,7 +123,13 @@ pub(crate) fn registries(
         config: Arc::new(SecretFile::new(file)),
         helpers: true,
     });
-    Ok(Registries::new(all, credentials.into_iter().collect(), Timeouts::default())?)
+    let credentials = credentials.into_iter().collect();
+    Ok(Registries::new(all, credentials, Timeouts::default(), environment_proxies())?)
+}
+
+/// The proxies that the environment of this process names.
+pub(crate) fn environment_proxies() -> ProxyEnvironment {
+    ProxyEnvironment::read(|name| std::env::var(name).ok())
 }
 
 /// The Docker configuration that docker and oras use, if there is one.
