@@ -166,9 +166,9 @@ impl Loader {
     /// [`Error::File`], [`Error::TooLarge`], [`Error::Policy`] if the policy has keys, and [`Error::Untrusted`] if it pins
     /// another digest.
     pub async fn read_file(path: &Path, policy: &TrustPolicy) -> Result<Verified, Error> {
-        if !policy.keys.is_empty() {
+        if policy.needs_signatures() {
             let problem =
-                "keys can't be checked for a file, which has no signatures; pin its digest, or push it"
+                "keys and identities can't be checked for a file, which has no signatures; pin its digest, or push it"
                     .to_owned();
             return Err(Error::Policy { problems: vec![problem] });
         }

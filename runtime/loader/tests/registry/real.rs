@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use jiff::Timestamp;
 use pileus_loader::{
     CredentialSource, Digest, Error, Key, Layout, Loader, Package, Progress, PublicKey, Registries,
-    RegistrySettings, SecretFile, Trust, TrustPolicy, TrustSpec,
+    RegistrySettings, SecretFile, Signer, Trust, TrustPolicy, TrustSpec,
 };
 
 use crate::stack::{Protection, RealRegistry, key_pair, oras, sign};
@@ -141,7 +141,10 @@ async fn signatures_of_cosign_count_in_both_layouts_and_each_attack_is_named() {
     };
     let both = Layout::ALL;
     let signed = |names: &[&str]| {
-        Ok(format!("{:?}", Trust::Signed { keys: names.iter().map(ToString::to_string).collect() }))
+        Ok(format!(
+            "{:?}",
+            Trust::Signed { signers: names.iter().map(|name| Signer::Key((*name).to_owned())).collect() }
+        ))
     };
 
     let one = push(&fixture.registries, &at("prov:1"), "one").await;
@@ -153,7 +156,7 @@ async fn signatures_of_cosign_count_in_both_layouts_and_each_attack_is_named() {
     let error = fetch("prov:1", &by(&[&eve], 1, &both)).await.unwrap_err();
     assert!(error.contains("one matches no key in the trust policy"), "{error}");
     let error = fetch("prov:1", &by(&[&alice, &bob], 2, &both)).await.unwrap_err();
-    assert!(error.contains("1 of 2 necessary keys signed it: alice"), "{error}");
+    assert!(error.contains("it has 1 of 2 necessary signatures: by key alice"), "{error}");
 
     sign(folder, &bob_key, &at(&format!("prov@{one}")), &["--new-bundle-format=false"]);
     assert_eq!(fetch("prov:1", &by(&[&alice, &bob], 2, &both)).await, signed(&["alice", "bob"]));
