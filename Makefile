@@ -42,6 +42,7 @@ lint: ## Check format, lints, licenses, architecture, words, sizes and links
 	@deploy/dev/require cargo cc
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --locked -p pileus-loader --features keyless --all-targets -- -D warnings
 	deploy/dev/deny check --hide-inclusion-graph bans licenses sources
 	deploy/dev/check
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::attachment::{Attachment, AttachmentKind, attachment};
 use crate::digest::Digest;
-use crate::error::{Distrust, Error, Finding};
+use crate::error::{Distrust, Error, Finding, Signer};
 use crate::manifest::{ComponentLayer, Manifest, Selection};
 use crate::reference::Reference;
 use crate::registry::{Access, BoxFuture, Place, Registries, Session};
@@ -59,8 +59,8 @@ pub struct ArtifactDetails {
 pub struct FoundSignature {
     /// How it is stored; none if it can't be read.
     pub layout: Option<Layout>,
-    /// The name of the policy's key that made it, or why it doesn't count.
-    pub key: Result<String, Finding>,
+    /// Who made it, or why it doesn't count.
+    pub signer: Result<Signer, Finding>,
 }
 
 /// An artifact that is trusted, and leads to one component.
@@ -139,7 +139,7 @@ impl Registries {
         let (evidence, mut attachments) = attached(&session, digest).await?;
         let signature = |one: &Evidence| FoundSignature {
             layout: one.layout(),
-            key: verify::judge(one, artifact(reference, digest), policy, now).map(|key| key.name.clone()),
+            signer: verify::judge(one, artifact(reference, digest), policy, now).map(|(_, signer)| signer),
         };
         let size = stored.manifest.len() as u64;
         let whole = ShownManifest::read(&stored.manifest);
@@ -217,10 +217,10 @@ pub(crate) async fn trusted(
     let digest = manifest.digest;
     let judged = |distrust| untrusted(reference, Some(digest), distrust);
     check_digest(artifact(reference, digest), policy).map_err(judged)?;
-    let evidence = if policy.keys.is_empty() {
-        Vec::new()
-    } else {
+    let evidence = if policy.needs_signatures() {
         session.evidence(digest, &session.referrers(digest).await?).await?
+    } else {
+        Vec::new()
     };
     let trust = verify::verify(artifact(reference, digest), policy, &evidence, now).map_err(judged)?;
     let evidence = verify::counted(evidence, artifact(reference, digest), policy, now);
@@ -246,7 +246,7 @@ async fn entry(
 
 /// Refuses at once what no answer could make trusted.
 pub(crate) fn require_policy(reference: &Reference, policy: &TrustPolicy) -> Result<(), Error> {
-    if policy.keys.is_empty() && policy.digest.or(reference.digest).is_none() && !policy.insecure {
+    if !policy.needs_signatures() && policy.digest.or(reference.digest).is_none() && !policy.insecure {
         return Err(untrusted(reference, None, Distrust::NoPolicy));
     }
     Ok(())

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::digest::Digest;
-pub use distrust::{Distrust, Finding};
+pub use distrust::{Distrust, Finding, Signer};
 
 /// Why a component can't be had, stored or pushed.
 #[derive(Debug, thiserror::Error)]

@@ -26,9 +26,12 @@
 //! - No part of a download is visible before all of it is there and right. A store that lost files, or whose files were
 //!   changed, fetches them again; it never runs them.
 //! - What is pinned stays in the store. A start needs no registry if the store has what the last start had.
+//! - A proxy resolves names itself. Through one, what is said of addresses holds for those that are written as addresses, and
+//!   for the proxy; to which addresses a name may lead is up to the proxy.
 //!
 //! `push` is the opposite direction: a component in the format that this crate, wkg and oras read. `attachment` tells what else
-//! is beside an artifact, and `progress` how far a transfer is.
+//! is beside an artifact, and `progress` how far a transfer is. `proxy` leads to
+//! registries, and to other servers.
 
 mod artifact;
 mod attachment;
@@ -39,6 +42,7 @@ mod loader;
 mod manifest;
 mod media_type;
 mod progress;
+mod proxy;
 mod push;
 mod reference;
 mod registry;
@@ -50,16 +54,18 @@ pub use artifact::{ArtifactDetails, FoundSignature};
 pub use attachment::{Attachment, AttachmentKind};
 pub use credential::{CredentialSource, SecretFile, SecretSource};
 pub use digest::Digest;
-pub use error::{Distrust, Error, Finding, Retry};
+pub use error::{Distrust, Error, Finding, Retry, Signer};
 pub use loader::Loader;
 pub use manifest::MAX_COMPONENT;
 pub use progress::Progress;
+pub use proxy::{Proxy, ProxyEnvironment, ProxyScheme};
 pub use push::Package;
 pub use reference::{Reference, Repository, Source};
 pub use registry::Registries;
 pub use registry::settings::{RegistrySettings, Timeouts};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use store::Store;
+pub use trust::identity::{Identity, Subject, SubjectPattern, TrustedRoot};
 pub use trust::key::PublicKey;
 pub use trust::policy::{Key, Layout, TrustPolicy, TrustSpec};
 pub use trust::verify::Trust;

@@ -108,7 +108,7 @@ impl Loader {
         policy: &TrustPolicy,
         now: Timestamp,
     ) -> Result<Verified, Error> {
-        if let Ok(verified) = self.load(reference, digest, policy, now).await {
+        if let Some(verified) = self.stored(reference, Some(digest), policy, now).await {
             return Ok(verified);
         }
         self.fetch_wanted(reference, &digest.to_string(), policy, now).await?;
@@ -126,12 +126,22 @@ impl Loader {
         policy: &TrustPolicy,
         now: Timestamp,
     ) -> Result<Verified, Error> {
-        if let Some(digest) = reference.digest.or_else(|| self.store.resolved(reference))
-            && let Ok(verified) = self.load(reference, digest, policy, now).await
-        {
-            return Ok(verified);
+        let digest = reference.digest.or_else(|| self.store.resolved(reference));
+        match self.stored(reference, digest, policy, now).await {
+            Some(verified) => Ok(verified),
+            None => self.fetch(reference, policy, now).await,
         }
-        self.fetch(reference, policy, now).await
+    }
+
+    /// What the store has, where that is trusted. After any error, the registry is asked.
+    async fn stored(
+        &self,
+        reference: &Reference,
+        digest: Option<Digest>,
+        policy: &TrustPolicy,
+        now: Timestamp,
+    ) -> Option<Verified> {
+        self.load(reference, digest?, policy, now).await.ok()
     }
 
     /// Loads an artifact from the store, without a registry. Its digests are computed and its signatures verified again.
@@ -156,9 +166,9 @@ impl Loader {
     /// [`Error::File`], [`Error::TooLarge`], [`Error::Policy`] if the policy has keys, and [`Error::Untrusted`] if it pins
     /// another digest.
     pub async fn read_file(path: &Path, policy: &TrustPolicy) -> Result<Verified, Error> {
-        if !policy.keys.is_empty() {
+        if policy.needs_signatures() {
             let problem =
-                "keys can't be checked for a file, which has no signatures; pin its digest, or push it"
+                "keys and identities can't be checked for a file, which has no signatures; pin its digest, or push it"
                     .to_owned();
             return Err(Error::Policy { problems: vec![problem] });
         }

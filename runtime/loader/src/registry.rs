@@ -38,6 +38,7 @@ use tokio::time::timeout;
 use crate::credential::{self, CredentialSource};
 use crate::error::Error;
 use crate::progress::Progress;
+use crate::proxy::ProxyEnvironment;
 use crate::reference::{Reference, Repository};
 use network::Network;
 pub(crate) use session::{Access, Session};
@@ -69,7 +70,8 @@ pub(crate) struct Place {
 }
 
 impl Registries {
-    /// Checks the settings, and reads the certificates that they name.
+    /// Checks the settings, and reads the certificates that they name. `proxies` lead to registries, to token services and to
+    /// where redirects lead.
     ///
     /// # Errors
     /// [`Error::Settings`].
@@ -77,6 +79,7 @@ impl Registries {
         settings: Vec<RegistrySettings>,
         credentials: Vec<CredentialSource>,
         timeouts: Timeouts,
+        proxies: ProxyEnvironment,
     ) -> Result<Self, Error> {
         let mut names = BTreeSet::new();
         for one in &settings {
@@ -87,7 +90,7 @@ impl Registries {
                 return Err(Error::Settings { registry: one.registry.clone(), cause });
             }
         }
-        let network = Network::default();
+        let network = Network::new(proxies);
         Ok(Self { shared: Arc::new(Shared { settings, credentials, timeouts, network }), progress: None })
     }
 

@@ -5,7 +5,7 @@
 //! artifacts/HEX-REPOSITORY.json     by the digest of the manifest: manifest, entry of an index, signatures
 //! references/HASH.json              what a tag led to at last
 //! pins/OWNER.json                   what runs, and what can be rolled back to
-//! owners/OWNER.json                 what the owner keeps, which the store doesn't read
+//! owners/OWNER.json                 what an owner keeps; the store doesn't interpret it
 //! unfinished/                       what is being written
 //! ```
 //!
@@ -32,6 +32,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
 
 use crate::digest::Digest;
 use crate::error::Error;
@@ -63,7 +65,7 @@ impl Store {
         for folder in
             [root.to_owned(), root.join("components"), root.join("artifacts"), root.join("references")]
                 .into_iter()
-                .chain([root.join("pins"), root.join("unfinished")])
+                .chain([root.join("pins"), root.join("owners"), root.join("unfinished")])
         {
             match folder::open(&folder) {
                 // A folder that a read-only volume doesn't have is empty.
@@ -80,8 +82,8 @@ impl Store {
     /// # Errors
     /// [`Error::Store`].
     pub fn pin(&self, owner: &str, digests: &[Digest]) -> Result<(), Error> {
-        let path = self.root.join("pins").join(format!("{}.json", Digest::of(owner.as_bytes()).short()));
-        let pins = Pins { owner: owner.to_owned(), digests: digests.to_vec() };
+        let path = self.owned("pins", owner);
+        let pins = Pins { owner: owner.to_owned(), digests: digests.to_vec(), until: None };
         if read_json::<Pins>(&path).is_some_and(|stored| stored == pins) {
             return Ok(());
         }
@@ -91,9 +93,39 @@ impl Store {
         self.write_json(&path, &pins)
     }
 
-    /// Where an owner, such as a provider, keeps what it has to remember about its components.
+    /// As [`Store::pin`], for an owner that pins its artifacts itself before this time. A read-only store removes nothing, so
+    /// nothing is noted there.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub fn pin_until(&self, owner: &str, digests: &[Digest], until: Timestamp) -> Result<(), Error> {
+        let pins = Pins { owner: owner.to_owned(), digests: digests.to_vec(), until: Some(until) };
+        match self.write_json(&self.owned("pins", owner), &pins) {
+            Err(Error::Store { source, .. }) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+            written => written,
+        }
+    }
+
+    /// What an owner, such as a provider, has to remember about its components. `None` before the first write.
+    ///
+    /// # Errors
+    /// [`Error::Store`] if it can't be read, is a link, belongs to another user, or is writable by others.
+    pub fn record(&self, owner: &str) -> Result<Option<Vec<u8>>, Error> {
+        let path = self.owned("owners", owner);
+        folder::read(&path, MAX_RECORD).map_err(|source| store_error("read", &path, source))
+    }
+
+    /// Replaces the record of an owner. Another process sees the one before or all of this one.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub fn put_record(&self, owner: &str, bytes: &[u8]) -> Result<(), Error> {
+        self.write(&self.owned("owners", owner), bytes)
+    }
+
+    /// The file of an owner's record, for messages.
     pub fn record_path(&self, owner: &str) -> PathBuf {
-        self.root.join("owners").join(format!("{}.json", Digest::of(owner.as_bytes()).short()))
+        self.owned("owners", owner)
     }
 
     /// What a reference led to when the registry was asked last.
@@ -162,11 +194,11 @@ impl Store {
 
     /// Removes what the budget has no room for, and what was left unfinished long ago. A component that is `needed` stays.
     fn make_room(&self, incoming: u64, needed: Option<Digest>) -> Result<(), Error> {
-        let pinned: BTreeSet<Digest> = self
-            .files("pins")
-            .filter_map(|(path, ..)| read_json::<Pins>(&path))
-            .flat_map(|pins| pins.digests)
-            .collect();
+        let pins = self.files("pins").filter_map(|(path, ..)| Some((read_json::<Pins>(&path)?, path)));
+        let now = Timestamp::now();
+        let (current, ended): (Vec<_>, Vec<_>) =
+            pins.partition(|(pins, _)| pins.until.is_none_or(|until| until > now));
+        let pinned: BTreeSet<Digest> = current.into_iter().flat_map(|(pins, _)| pins.digests).collect();
         let entries = self.files("artifacts").filter_map(|(path, size, used)| {
             let digest = digest_in_name(&path)?;
             let found: Option<StoredArtifact> = read_json(&path);
@@ -189,7 +221,8 @@ impl Store {
         let components = unneeded.map(|digest| self.component_path(*digest));
         let is_stale = |used: &SystemTime| used.elapsed().is_ok_and(|age| age > MAX_UNFINISHED_AGE);
         let stale = self.files("unfinished").filter(|(_, _, used)| is_stale(used)).map(|(path, ..)| path);
-        for path in eviction.artifacts.into_iter().chain(components).chain(stale) {
+        let ended = ended.into_iter().map(|(_, path)| path);
+        for path in ended.chain(eviction.artifacts).chain(components).chain(stale) {
             folder::remove(&path).map_err(|source| store_error("remove", &path, source))?;
         }
         Ok(())
@@ -214,15 +247,24 @@ impl Store {
         self.root.join("artifacts").join(format!("{}-{repository}.json", digest.hex()))
     }
 
+    /// The file of an owner in a folder that has one for each.
+    fn owned(&self, folder: &str, owner: &str) -> PathBuf {
+        self.root.join(folder).join(format!("{}.json", Digest::of(owner.as_bytes()).short()))
+    }
+
     fn reference_path(&self, reference: &Reference) -> PathBuf {
         let name = Digest::of(reference.to_string().as_bytes()).hex();
         self.root.join("references").join(format!("{name}.json"))
     }
 
     fn write_json(&self, path: &Path, value: &impl serde::Serialize) -> Result<(), Error> {
-        let failed = |source| store_error("write", path, source);
-        let bytes = serde_json::to_vec(value).map_err(|error| failed(error.into()))?;
-        folder::write(&self.root.join("unfinished"), path, &bytes).map_err(failed)
+        let bytes = serde_json::to_vec(value).map_err(|error| store_error("write", path, error.into()))?;
+        self.write(path, &bytes)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        folder::write(&self.root.join("unfinished"), path, bytes)
+            .map_err(|source| store_error("write", path, source))
     }
 }
 

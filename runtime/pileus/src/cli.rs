@@ -46,7 +46,7 @@ pub use route_controller::RouteController;
 pub use run::Run;
 pub use schema::Schema;
 pub use service_controller::ServiceController;
-pub use sources::{RegistryFlags, SignatureLayout, SourceFlags, StoreFolder};
+pub use sources::{ComponentFlags, RegistryFlags, SignatureLayout, SourceFlags, StoreFolder};
 #[cfg(test)]
 pub(crate) use upstream::TABLE as UPSTREAM_FLAGS;
 pub use verify::Verify;

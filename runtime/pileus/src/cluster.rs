@@ -16,13 +16,13 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use pileus_controllers::{Health, HealthCheck, Metrics, describe};
 use pileus_gate::{ExposeSecret as _, SecretString};
+use pileus_loader::Proxy;
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
 use crate::cli;
 use crate::error::Error;
-pub(crate) use proxy::Environment;
-use proxy::Proxy;
+use crate::sources::environment_proxies;
 
 /// How long a connection to the API server may be silent while a response is pending. The server ends a watch without
 /// events within 5 minutes, so a longer silence means that the connection is lost.
@@ -114,7 +114,7 @@ async fn reach(
             .map_err(|error| Error::Kubeconfig(format!("not in a Pod and no kubeconfig given: {error}")))?,
     };
     let mut cluster = ClusterConfig::of(config);
-    let environment = Environment::read(|name| std::env::var(name).ok());
+    let environment = environment_proxies();
     let found = proxy::of_server(&cluster.config.cluster_url, proxy_url.as_deref(), &environment);
     if let Some((origin, proxy)) = found.map_err(Error::Proxy)? {
         tracing::info!(%proxy, origin, "the API server is reached through a proxy");

@@ -237,7 +237,7 @@ impl CloudProvider {
     ) -> Option<Self> {
         let mut spec = document.object("spec");
         let (source, interval) = source::source(&mut spec, origin);
-        let trust = trust::trust(&mut spec, source.as_ref());
+        let trust = trust::trust(&mut spec, source.as_ref(), origin);
         let swap = swap::policy(&mut spec, interval);
         let configuration = spec.json_object("configuration");
         let before = spec.problems();

@@ -65,7 +65,8 @@ enum CodeSource {
 
 /// Prints an inspection.
 pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
-    let cli::Inspect { component, provider, json, source: flags, store, compiled } = arguments;
+    let cli::Inspect { component, provider, flags, compiled } = arguments;
+    let cli::ComponentFlags { json, source: flags, store } = flags;
     let source = source(&component)?;
     let name = match &source {
         Source::File(path) => path.display().to_string(),

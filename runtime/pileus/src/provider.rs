@@ -14,7 +14,7 @@ use crate::document::{CloudProvider, Image, ImageSource, Source};
 use crate::error::Error;
 use crate::folders::compiled_code;
 use crate::metrics::Metrics;
-use crate::sources::read_file;
+use crate::sources::{environment_proxies, read_file};
 use crate::{cli, folders, terminal};
 
 /// A loaded provider with its gate.
@@ -126,7 +126,8 @@ pub(crate) async fn obtain(document: &CloudProvider, stored: cli::StoreFolder) -
 /// [`Error::Source`] for settings of registries that can't be used.
 pub(crate) fn loader(store: &Store, image: &ImageSource) -> Result<Loader, Error> {
     let ImageSource { registries, credentials, .. } = image;
-    let registries = Registries::new(registries.clone(), credentials.clone(), Timeouts::default())?;
+    let proxies = environment_proxies();
+    let registries = Registries::new(registries.clone(), credentials.clone(), Timeouts::default(), proxies)?;
     Ok(Loader::new(store.clone(), registries))
 }
 

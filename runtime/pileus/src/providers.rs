@@ -202,10 +202,11 @@ impl Providers {
         if let Documents::Resources(resources) = &self.documents {
             return Some(resources.record(name));
         }
-        let of_file = |store: &pileus_loader::Store| Record::File(store.record_path(name));
+        let of_store =
+            |store: &pileus_loader::Store| Record::Store { store: store.clone(), provider: name.to_owned() };
         let store =
             self.deps.releases.store.as_ref().filter(|_| document.is_some_and(CloudProvider::is_image));
-        document.map(|_| store.map_or(Record::Memory, of_file))
+        document.map(|_| store.map_or(Record::Memory, of_store))
     }
 
     fn start(&mut self, name: &str, (uid, created_at): (Option<String>, Timestamp), record: Record) -> Unit {

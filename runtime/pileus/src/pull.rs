@@ -17,7 +17,8 @@ use crate::{cli, terminal};
 /// # Errors
 /// [`Error::Source`], [`Error::Output`].
 pub(crate) async fn run(arguments: cli::Pull) -> Result<(), Error> {
-    let cli::Pull { reference, output, json, source, store } = arguments;
+    let cli::Pull { reference, output, flags } = arguments;
+    let cli::ComponentFlags { json, source, store } = flags;
     let artifact = Artifact::new(reference.parse()?, &source)?;
     let output = output.unwrap_or_else(|| file_name(&artifact.reference.repository));
     let verified = artifact.fetch(store).await?;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use pileus_loader::{
-    CredentialSource, Digest, Key, Layout, Loader, PublicKey, Reference, Registries, RegistrySettings,
-    SecretFile, Source, Timeouts, Trust, TrustPolicy, TrustSpec, Verified,
+    CredentialSource, Digest, Key, Layout, Loader, ProxyEnvironment, PublicKey, Reference, Registries,
+    RegistrySettings, SecretFile, Signer, Source, Timeouts, Trust, TrustPolicy, TrustSpec, Verified,
 };
 use serde_json::{Value, json};
 
@@ -123,7 +123,13 @@ pub(crate) fn registries(
         config: Arc::new(SecretFile::new(file)),
         helpers: true,
     });
-    Ok(Registries::new(all, credentials.into_iter().collect(), Timeouts::default())?)
+    let credentials = credentials.into_iter().collect();
+    Ok(Registries::new(all, credentials, Timeouts::default(), environment_proxies())?)
+}
+
+/// The proxies that the environment of this process names.
+pub(crate) fn environment_proxies() -> ProxyEnvironment {
+    ProxyEnvironment::read(|name| std::env::var(name).ok())
 }
 
 /// The Docker configuration that docker and oras use, if there is one.
@@ -147,7 +153,8 @@ pub(crate) fn trust_policy(flags: &SourceFlags) -> Result<TrustPolicy, Error> {
         Some(SignatureLayout::Tag) => vec![Layout::Tag],
     };
     let keys = key.iter().map(|text| public_key(text)).collect::<Result<_, _>>()?;
-    let spec = TrustSpec { digest: *digest, keys, threshold: *threshold, layouts, insecure: *insecure };
+    let (digest, threshold, insecure) = (*digest, *threshold, *insecure);
+    let spec = TrustSpec { digest, keys, threshold, layouts, insecure, ..TrustSpec::default() };
     Ok(TrustPolicy::new(spec)?)
 }
 
@@ -171,7 +178,10 @@ fn public_key(text: &str) -> Result<Key, Error> {
 pub(crate) fn trust_text(trust: &Trust) -> String {
     match trust {
         Trust::Digest => "trusted by its digest".to_owned(),
-        Trust::Signed { keys } => format!("signed by {}", keys.join(", ")),
+        Trust::Signed { signers } => {
+            let names: Vec<_> = signers.iter().map(Signer::name).collect();
+            format!("signed by {}", names.join(", "))
+        }
         Trust::File => "a file, which the operator trusts".to_owned(),
         Trust::Insecure => "not verified, since --insecure accepts any component".to_owned(),
     }
@@ -181,7 +191,10 @@ pub(crate) fn trust_text(trust: &Trust) -> String {
 pub(crate) fn trust_json(trust: &Trust) -> Value {
     match trust {
         Trust::Digest => json!({"by": "digest"}),
-        Trust::Signed { keys } => json!({"by": "signatures", "keys": keys}),
+        // The flags list keys only.
+        Trust::Signed { signers } => {
+            json!({"by": "signatures", "keys": signers.iter().map(Signer::name).collect::<Vec<_>>()})
+        }
         Trust::File => json!({"by": "file"}),
         Trust::Insecure => json!({"by": "insecure"}),
     }

@@ -9,11 +9,12 @@ use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::{Health, VERSION_PERIOD, route};
 use pileus_gate::{Fence, Grant};
+use pileus_loader::ProxyEnvironment;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{ClusterConfig, Environment};
+use crate::cluster::ClusterConfig;
 use crate::document::{CloudProvider, ClusterOrigin};
 use crate::error::Error;
 use crate::leader::{Election, LeaseEnd};
@@ -24,6 +25,7 @@ use crate::random::{jitter, random};
 use crate::releases::{Comparison, ReleaseDeps};
 use crate::secrets::Secrets;
 use crate::signals::stop_on_signal;
+use crate::sources::environment_proxies;
 use crate::working::{ClaimTable, WorkDeps};
 use crate::{admin, cli, cluster, folders, provider, telemetry};
 
@@ -43,7 +45,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let file =
         arguments.provider.clone().map(|path| FollowedFile::read(path, secrets.clone())).transpose()?;
     if let Some(document) = file.as_ref().and_then(FollowedFile::document) {
-        log_overruled(document, &Environment::read(|name| std::env::var(name).ok()));
+        log_overruled(document, &environment_proxies());
     }
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -164,7 +166,7 @@ fn provider_deps(
 }
 
 /// Logs the proxy variables that name another way to the cloud than the document, which alone decides.
-fn log_overruled(document: &CloudProvider, environment: &Environment) {
+fn log_overruled(document: &CloudProvider, environment: &ProxyEnvironment) {
     let proxy = document.connection.proxy.as_ref().map(|proxy| proxy.url.to_string());
     let of = |grant: &Grant| {
         let host = grant.host.to_string().replace('*', "any");

@@ -1,10 +1,11 @@
 //! `pileus warm`: fetches, verifies and compiles a component, so that a start waits for neither registry nor compiler.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use pileus_host::{CodeOrigin, Engine};
-use pileus_loader::{Retry, Verified};
+use pileus_loader::{Loader, Retry, Verified};
 use serde_json::json;
 
 use crate::error::Error;
@@ -13,12 +14,17 @@ use crate::provider::{compile, compiler};
 use crate::sources::{Artifact, trust_json, trust_text};
 use crate::{cli, terminal};
 
+/// How long the store keeps what this command has fetched, until a start pins it: a Pod may wait long for its other
+/// containers.
+const KEPT: Duration = Duration::from_hours(24);
+
 /// Fills the store and the folder of compiled code.
 ///
 /// # Errors
 /// [`Error::Source`], [`Error::Provider`] if the component can't be used, [`Error::Folder`] if its code can't be kept.
 pub(crate) async fn run(arguments: cli::Warm) -> Result<(), Error> {
-    let cli::Warm { reference, json, source, store, compiled } = arguments;
+    let cli::Warm { reference, flags, compiled } = arguments;
+    let cli::ComponentFlags { json, source, store } = flags;
     let artifact = Artifact::new(reference.parse()?, &source)?;
     let failed = |source| Error::Provider { provider: reference.clone(), source };
     let folder = open_compiled_code(compiled)?;
@@ -53,11 +59,18 @@ pub(crate) async fn run(arguments: cli::Warm) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fetches what the reference leads to now. Where the registry can't say, what it led to at last is as good for a start.
+/// Gets the component, and keeps others that share the store from evicting it before the start.
 async fn obtain(artifact: &Artifact, store: cli::StoreFolder) -> Result<Verified, Error> {
+    let (loader, now) = (artifact.loader(store)?, Timestamp::now());
+    let verified = latest(artifact, &loader, now).await?;
+    let owner = format!("warm {}", artifact.reference);
+    loader.store().pin_until(&owner, &[verified.digest()], now + KEPT)?;
+    Ok(verified)
+}
+
+/// Fetches what the reference leads to now. Where the registry can't say, what it led to at last is as good for a start.
+async fn latest(artifact: &Artifact, loader: &Loader, now: Timestamp) -> Result<Verified, Error> {
     let Artifact { reference, policy, .. } = artifact;
-    let loader = artifact.loader(store)?;
-    let now = Timestamp::now();
     let fetched = loader.fetch(reference, policy, now).await;
     terminal::clear_progress();
     let error = match fetched {

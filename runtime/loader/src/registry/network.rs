@@ -1,6 +1,9 @@
-//! Opens connections: resolves a name once, dials only addresses that pass the filter, and checks certificates. Nothing
-//! comes from the environment.
+//! Opens connections: resolves a name once, dials only addresses that pass the filter, and checks certificates.
+//!
+//! Through a proxy, the proxy resolves names. Then the filter applies to what is written as an address, which the proxy is not
+//! asked for unless the filter allows it, and to the proxy itself, which the operator names.
 
+use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,6 +20,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::error::Error;
+use crate::proxy::{Proxy, ProxyEnvironment, ProxyScheme};
 use crate::registry::address::{NamedBy, permit};
 use crate::registry::settings::{RegistrySettings, add_bundle};
 use crate::registry::target::Origin;
@@ -26,14 +30,19 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Opens connections for all registries.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Network {
     /// The system's, read for the first connection with TLS: a start from the store has none. Empty if the system has none,
     /// which matters only without a bundle.
     roots: OnceCell<RootCertStore>,
+    proxies: ProxyEnvironment,
 }
 
 impl Network {
+    pub(super) fn new(proxies: ProxyEnvironment) -> Self {
+        Self { roots: OnceCell::new(), proxies }
+    }
+
     async fn roots(&self) -> &RootCertStore {
         // There are more than a hundred, each in a file of its own on some systems.
         let read = async || spawn_blocking(system_roots).await.unwrap_or_else(|_| RootCertStore::empty());
@@ -60,11 +69,58 @@ impl Network {
         registry: &RegistrySettings,
         within: Duration,
     ) -> Result<Box<dyn Stream>, Error> {
-        let addresses = permitted(origin, named_by, registry).await?;
-        let stream = dial(origin, &addresses, within).await?;
-        if !origin.tls {
-            return Ok(Box::new(stream));
+        let proxy = self.proxies.proxy_for(origin.tls, &origin.host, origin.port);
+        let proxy = proxy.map_err(|cause| Error::Settings { registry: registry.registry.clone(), cause })?;
+        let stream: Box<dyn Stream> = if let Some(proxy) = proxy {
+            self.tunnel(proxy, origin, named_by, registry, within).await?
+        } else {
+            let addresses = permitted(origin, named_by, registry).await?;
+            Box::new(dial(origin, &addresses, within).await?)
+        };
+        if origin.tls { self.encrypt(stream, origin, registry).await } else { Ok(stream) }
+    }
+
+    /// Opens a tunnel to `origin` through a proxy that a variable names.
+    async fn tunnel(
+        &self,
+        (variable, proxy): (&'static str, Proxy),
+        origin: &Origin,
+        named_by: NamedBy,
+        registry: &RegistrySettings,
+        within: Duration,
+    ) -> Result<Box<dyn Stream>, Error> {
+        let failed = |cause: &dyn Display| Error::Unreachable {
+            registry: origin.authority(),
+            cause: format!("proxy {proxy} of {variable}: {cause}"),
+        };
+        let is_address = origin.host.parse::<IpAddr>().is_ok();
+        if is_address {
+            permitted(origin, named_by, registry).await?;
         }
+        let is_tls = proxy.scheme() == ProxyScheme::Https;
+        let near = Origin { tls: is_tls, host: proxy.host().to_owned(), port: proxy.port() };
+        let named_by = if near.is_loopback() { NamedBy::OperatorAsThisMachine } else { NamedBy::Operator };
+        let addresses = permitted(&near, named_by, registry).await.map_err(|error| match error {
+            Error::Misled { cause, .. } => failed(&cause),
+            other => failed(&other),
+        })?;
+        let stream = dial(&near, &addresses, within).await.map_err(|error| failed(&error))?;
+        let mut stream: Box<dyn Stream> = Box::new(stream);
+        if is_tls {
+            stream = self.encrypt(stream, &near, registry).await.map_err(|error| failed(&error))?;
+        }
+        let host = if origin.host.contains(':') { format!("[{}]", origin.host) } else { origin.host.clone() };
+        proxy.open_tunnel(&mut stream, &host, origin.port).await.map_err(|error| failed(&error))?;
+        Ok(stream)
+    }
+
+    /// Speaks TLS on a connection to `origin`.
+    async fn encrypt(
+        &self,
+        stream: Box<dyn Stream>,
+        origin: &Origin,
+        registry: &RegistrySettings,
+    ) -> Result<Box<dyn Stream>, Error> {
         let failed = |cause: String| Error::Unreachable { registry: origin.authority(), cause };
         let name = ServerName::try_from(origin.host.clone())
             .map_err(|_| failed("its name can't be in a certificate".to_owned()))?;

@@ -1,5 +1,6 @@
 //! The records of the store, as JSON.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -54,4 +55,7 @@ pub(super) struct Resolved {
 pub(super) struct Pins {
     pub(super) owner: String,
     pub(super) digests: Vec<Digest>,
+    /// When the need ends by itself; without it, never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<Timestamp>,
 }

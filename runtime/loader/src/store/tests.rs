@@ -185,6 +185,52 @@ async fn tampered_truncated_linked_and_partial_files_are_a_miss() {
     assert!(store.artifact(&repository(), digest).is_some());
 }
 
+#[tokio::test]
+async fn a_pin_with_a_time_ends_by_itself_and_its_file_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("store"));
+    let (one, _) = put(&store, "one").await;
+    let in_an_hour = Timestamp::now() + Duration::from_hours(1);
+    store.pin_until("warm", &[one], in_an_hour).unwrap();
+    let has = |digest| store.artifact(&repository(), digest).is_some();
+    put(&store, "two").await;
+    put(&store, "three").await;
+    put(&store, "four").await;
+    assert!(has(one), "it would be the first to go");
+    // An owner that pins it as well keeps it beyond that time.
+    store.pin_until("warm", &[one], Timestamp::now()).unwrap();
+    store.pin("provider", &[one]).unwrap();
+    put(&store, "five").await;
+    assert!(has(one) && store.files("pins").count() == 1);
+    store.pin_until("warm", &[one], Timestamp::now()).unwrap();
+    store.pin("provider", &[]).unwrap();
+    put(&store, "six").await;
+    put(&store, "seven").await;
+    put(&store, "eight").await;
+    assert!(!has(one) && store.files("pins").count() == 0);
+}
+
+#[test]
+fn a_record_is_replaced_whole_and_only_its_user_may_write_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("store"));
+    assert_eq!(store.record("a").unwrap(), None);
+    store.put_record("a", b"first").unwrap();
+    store.put_record("b", b"other").unwrap();
+    store.put_record("a", b"second").unwrap();
+    assert_eq!(store.record("a").unwrap().as_deref(), Some(&b"second"[..]));
+    assert_eq!(store.files("unfinished").count(), 0);
+    let path = store.record_path("a");
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o622)).unwrap();
+    let error = store.record("a").unwrap_err().to_string();
+    assert!(error.contains("can't read") && error.contains("others can write to it"), "{error}");
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(store.record_path("b"), &path).unwrap();
+    assert!(store.record("a").is_err(), "a link is not followed");
+    store.put_record("a", b"third").unwrap();
+    assert_eq!(store.record("b").unwrap().as_deref(), Some(&b"other"[..]), "nor written through");
+}
+
 trait Replace {
     fn replace(&self, from: &[u8], to: &[u8]) -> Vec<u8>;
 }

@@ -1,14 +1,16 @@
-//! Reads one signature: which key made it, and what it says. Nothing that it says counts before a key of the policy has
-//! verified it. Pure.
+//! Reads one signature: who made it, and what it says. Nothing that it says counts before a key of the policy has verified
+//! it, or the certificate of an identity. Pure.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
 use crate::digest::Digest;
+use crate::error::{Finding, Signer};
 use crate::media_type::{BUNDLE, BUNDLE_LONG};
 use crate::trust::evidence::Evidence;
-use crate::trust::policy::{Key, Layout};
+use crate::trust::keyless;
+use crate::trust::policy::{Entry, Key, Layout, TrustPolicy};
 
 /// The payload of a bundle: a statement of in-toto.
 const STATEMENT_PAYLOAD: &str = "application/vnd.in-toto+json";
@@ -19,15 +21,25 @@ const MAX_KIND: usize = 200;
 /// The two names of the payload under a tag: cosign's own, and the one of the format that it follows.
 const SIMPLE_TYPES: [&str; 2] = ["cosign container image signature", "atomic container signature"];
 
-/// What a key of the policy has signed.
+/// What an entry of the policy has signed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Statement<'a> {
-    pub(crate) key: &'a Key,
+    pub(crate) entry: Entry<'a>,
+    pub(crate) signer: Signer,
     pub(crate) layout: Layout,
     /// The digests of the artifacts that it is about.
     pub(crate) digests: Vec<Digest>,
     /// The repository that it is about, if it names one.
     pub(crate) repository: Option<String>,
+}
+
+/// The verified content of a bundle.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Signed<'a> {
+    pub(super) entry: Entry<'a>,
+    pub(super) signer: Signer,
+    pub(super) payload: Vec<u8>,
+    pub(super) payload_type: String,
 }
 
 /// Why a signature says nothing.
@@ -39,9 +51,12 @@ pub(crate) enum Unusable {
     Altered {
         key: String,
     },
+    /// What is wrong with a bundle of an identity.
+    #[cfg_attr(not(feature = "keyless"), expect(dead_code, reason = "no such bundle is read"))]
+    Identity(Finding),
     /// It is about something else than the artifact itself, as an attestation is.
     Attestation {
-        key: String,
+        signer: Signer,
         kind: String,
     },
     Unreadable {
@@ -49,11 +64,15 @@ pub(crate) enum Unusable {
     },
 }
 
-/// Reads a signature with the keys of a policy.
-pub(crate) fn read<'a>(evidence: &Evidence, keys: &'a [Key]) -> Result<Statement<'a>, Unusable> {
+/// Reads a signature of the artifact with this digest with the keys and the identities of a policy.
+pub(crate) fn read<'a>(
+    evidence: &Evidence,
+    digest: Digest,
+    policy: &'a TrustPolicy,
+) -> Result<Statement<'a>, Unusable> {
     match evidence {
-        Evidence::Bundle { text } => bundle(text, keys),
-        Evidence::Tag { payload, signature } => tag(payload, signature, keys),
+        Evidence::Bundle { text } => bundle(text, digest, policy),
+        Evidence::Tag { payload, signature } => tag(payload, signature, &policy.keys),
         Evidence::Unreadable { cause } => Err(unreadable(cause)),
     }
 }
@@ -71,6 +90,7 @@ struct Bundle {
 #[serde(rename_all = "camelCase")]
 struct Material {
     public_key: Option<KeyHint>,
+    certificate: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -118,15 +138,35 @@ pub(crate) fn claimed_predicate(evidence: &Evidence) -> Option<String> {
     let Evidence::Bundle { text } = evidence else { return None };
     let found: Bundle = json(text, "a Sigstore bundle").ok()?;
     let payload = decode(&found.dsse_envelope?.payload, "payload").ok()?;
-    let statement: InToto = json(&String::from_utf8_lossy(&payload), "a statement of in-toto").ok()?;
-    Some(statement.predicate_type.chars().take(MAX_KIND).collect())
+    Some(statement(&payload).ok()?.predicate_type.chars().take(MAX_KIND).collect())
 }
 
-fn bundle<'a>(text: &str, keys: &'a [Key]) -> Result<Statement<'a>, Unusable> {
+fn bundle<'a>(text: &str, digest: Digest, policy: &'a TrustPolicy) -> Result<Statement<'a>, Unusable> {
     let found: Bundle = json(text, "a Sigstore bundle")?;
     if found.media_type != BUNDLE && found.media_type != BUNDLE_LONG {
         return Err(unreadable(format!("its format {:?} is not bundle 0.3", found.media_type)));
     }
+    let is_certified = found.verification_material.certificate.is_some() && !policy.identities.is_empty();
+    let signed = if is_certified {
+        keyless::read(text, digest, &policy.identities)?
+    } else {
+        bundle_of_key(found, &policy.keys)?
+    };
+    let Signed { entry, signer, payload, payload_type } = signed;
+    if payload_type != STATEMENT_PAYLOAD {
+        return Err(attestation(signer, &payload_type));
+    }
+    let statement = statement(&payload)?;
+    if !statement.kind.starts_with("https://in-toto.io/Statement/") || statement.predicate_type != SIGNED {
+        return Err(attestation(signer, &statement.predicate_type));
+    }
+    let repository = statement.subject.iter().map(|subject| &subject.name).find(|name| !name.is_empty());
+    let repository = repository.cloned();
+    Ok(Statement { entry, signer, layout: Layout::Bundle, digests: digests(&payload)?, repository })
+}
+
+/// Verifies a bundle that a key has signed.
+fn bundle_of_key(found: Bundle, keys: &[Key]) -> Result<Signed<'_>, Unusable> {
     let envelope = found.dsse_envelope.ok_or_else(|| unreadable("it holds no envelope with a statement"))?;
     let payload = decode(&envelope.payload, "payload")?;
     let message = pre_authentication_encoding(&envelope.payload_type, &payload);
@@ -137,22 +177,18 @@ fn bundle<'a>(text: &str, keys: &'a [Key]) -> Result<Statement<'a>, Unusable> {
     let signature = decode(&signature.sig, "signature")?;
     let hint = found.verification_material.public_key.map(|key| key.hint);
     let key = signer(&message, &signature, hint.as_deref(), keys)?;
-    if envelope.payload_type != STATEMENT_PAYLOAD {
-        return Err(attestation(key, &envelope.payload_type));
-    }
-    let statement: InToto = json(&String::from_utf8_lossy(&payload), "a statement of in-toto")?;
-    if !statement.kind.starts_with("https://in-toto.io/Statement/") || statement.predicate_type != SIGNED {
-        return Err(attestation(key, &statement.predicate_type));
-    }
-    let digests =
-        statement.subject.iter().filter_map(|subject| subject.digest.sha256.as_deref()).map(digest_of);
-    let repository = statement.subject.iter().map(|subject| &subject.name).find(|name| !name.is_empty());
-    Ok(Statement {
-        key,
-        layout: Layout::Bundle,
-        digests: digests.collect::<Result<_, _>>()?,
-        repository: repository.cloned(),
-    })
+    let signer = Signer::Key(key.name.clone());
+    Ok(Signed { entry: Entry::Key(key), signer, payload, payload_type: envelope.payload_type })
+}
+
+fn statement(payload: &[u8]) -> Result<InToto, Unusable> {
+    json(&String::from_utf8_lossy(payload), "a statement of in-toto")
+}
+
+/// The digests of the artifacts that a statement is about.
+pub(super) fn digests(payload: &[u8]) -> Result<Vec<Digest>, Unusable> {
+    let subjects = statement(payload)?.subject;
+    subjects.iter().filter_map(|subject| subject.digest.sha256.as_deref()).map(digest_of).collect()
 }
 
 #[derive(Deserialize)]
@@ -164,13 +200,13 @@ struct SimpleSigning {
 struct Critical {
     #[serde(rename = "type")]
     kind: String,
-    identity: Identity,
+    identity: SignedIdentity,
     image: Image,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Identity {
+struct SignedIdentity {
     docker_reference: String,
 }
 
@@ -183,13 +219,15 @@ struct Image {
 fn tag<'a>(payload: &str, signature: &str, keys: &'a [Key]) -> Result<Statement<'a>, Unusable> {
     let signature = decode(signature, "signature")?;
     let key = signer(payload.as_bytes(), &signature, None, keys)?;
+    let signer = Signer::Key(key.name.clone());
     let SimpleSigning { critical } = json(payload, "a payload of simple signing")?;
     if !SIMPLE_TYPES.contains(&&*critical.kind) {
-        return Err(attestation(key, &critical.kind));
+        return Err(attestation(signer, &critical.kind));
     }
     let digest = critical.image.docker_manifest_digest.parse().map_err(|cause: &str| unreadable(cause))?;
     Ok(Statement {
-        key,
+        entry: Entry::Key(key),
+        signer,
         layout: Layout::Tag,
         digests: vec![digest],
         repository: Some(critical.identity.docker_reference),
@@ -234,6 +272,6 @@ fn unreadable(cause: impl Into<String>) -> Unusable {
     Unusable::Unreadable { cause: cause.into() }
 }
 
-fn attestation(key: &Key, kind: &str) -> Unusable {
-    Unusable::Attestation { key: key.name.clone(), kind: kind.chars().take(MAX_KIND).collect() }
+fn attestation(signer: Signer, kind: &str) -> Unusable {
+    Unusable::Attestation { signer, kind: kind.chars().take(MAX_KIND).collect() }
 }

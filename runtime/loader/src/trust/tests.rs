@@ -12,7 +12,7 @@ use super::key::PublicKey;
 use super::policy::{Key, Layout, TrustPolicy, TrustSpec};
 use super::verify::{Artifact, Trust, counted, verify};
 use crate::digest::Digest;
-use crate::error::{Distrust, Finding};
+use crate::error::{self, Distrust, Finding};
 use crate::reference::Repository;
 
 const PREDICATE: &str = "https://sigstore.dev/cosign/sign/v1";
@@ -133,7 +133,7 @@ fn keys<const N: usize>(keys: [Key; N]) -> TrustSpec {
 }
 
 fn signed<const N: usize>(names: [&str; N]) -> Trust {
-    Trust::Signed { keys: names.map(str::to_owned).to_vec() }
+    Trust::Signed { signers: names.map(|name| error::Signer::Key(name.to_owned())).to_vec() }
 }
 
 #[test]
@@ -225,18 +225,18 @@ fn each_reason_against_a_signature_has_words_of_its_own() {
             vec![replaced(&alice.tag(other(), here), &other().to_string(), &ours().to_string())],
             "matches no key in the trust policy",
         ),
-        ("half", two(), vec![alice.bundle(ours())], "1 of 2 necessary keys signed it: alice"),
+        ("half", two(), vec![alice.bundle(ours())], "it has 1 of 2 necessary signatures: by key alice"),
         (
             "twice the same",
             two(),
             vec![alice.bundle(ours()), alice.tag(ours(), here), alice.bundle(ours())],
-            "1 of 2 necessary keys signed it: alice",
+            "it has 1 of 2 necessary signatures: by key alice",
         ),
         (
             "half and a stranger",
             two(),
             vec![alice.bundle(ours()), eve.bundle(ours())],
-            "signed it: alice; other signatures: one matches no key",
+            "by key alice; other signatures: one matches no key",
         ),
         (
             "downgraded",
@@ -370,7 +370,7 @@ fn policies_that_contradict_themselves_are_refused_with_every_reason() {
         (keys([alice.key(), Key { name: "alice".into(), ..bob.key() }]), "two keys have the name \"alice\""),
         (TrustSpec { threshold: 3, ..keys([alice.key(), bob.key()]) }, "can't be met with 2 keys"),
         (TrustSpec { threshold: 0, ..keys([alice.key()]) }, "a threshold of 0"),
-        (TrustSpec { threshold: 2, ..TrustSpec::default() }, "needs keys"),
+        (TrustSpec { threshold: 2, ..TrustSpec::default() }, "needs keys or identities"),
         (TrustSpec { layouts: vec![], ..keys([alice.key()]) }, "no layout"),
         (TrustSpec { insecure: true, ..keys([alice.key()]) }, "contradicts"),
         (TrustSpec { insecure: true, digest: Some(ours()), ..TrustSpec::default() }, "contradicts"),

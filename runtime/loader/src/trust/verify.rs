@@ -1,15 +1,13 @@
 //! Decides whether an artifact is trusted: from its digest, the signatures beside it, the policy and the time. It answers
 //! with what the trust rests on, or with every reason against it. Pure.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 
 use crate::digest::Digest;
-use crate::error::{Distrust, Finding};
+use crate::error::{Distrust, Finding, Signer};
 use crate::reference::Repository;
 use crate::trust::evidence::Evidence;
-use crate::trust::policy::{Key, TrustPolicy};
+use crate::trust::policy::{Entry, Key, TrustPolicy};
 use crate::trust::signature::{self, Statement, Unusable};
 
 /// What the trust in an artifact rests on.
@@ -17,10 +15,10 @@ use crate::trust::signature::{self, Statement, Unusable};
 pub enum Trust {
     /// The digest in the reference or in the policy.
     Digest,
-    /// Signatures by these keys of the policy, and the digest if there is one.
+    /// Signatures by these keys and identities of the policy, and the digest if there is one.
     Signed {
-        /// The names of the keys.
-        keys: Vec<String>,
+        /// Who signed.
+        signers: Vec<Signer>,
     },
     /// The operator's file.
     File,
@@ -47,7 +45,11 @@ pub(crate) fn check_digest(artifact: Artifact<'_>, policy: &TrustPolicy) -> Resu
         }
     }
     let is_pinned = policy.digest.is_some() || artifact.pinned.is_some();
-    if policy.keys.is_empty() && !policy.insecure && !is_pinned { Err(Distrust::NoPolicy) } else { Ok(()) }
+    if !policy.needs_signatures() && !policy.insecure && !is_pinned {
+        Err(Distrust::NoPolicy)
+    } else {
+        Ok(())
+    }
 }
 
 /// Decides whether an artifact is trusted.
@@ -58,52 +60,54 @@ pub(crate) fn verify(
     now: Timestamp,
 ) -> Result<Trust, Distrust> {
     check_digest(artifact, policy)?;
-    if policy.keys.is_empty() {
+    if !policy.needs_signatures() {
         return Ok(if policy.insecure { Trust::Insecure } else { Trust::Digest });
     }
     let is_expired = |key: &Key| key.expires.is_some_and(|expires| expires <= now);
     let expired: Vec<_> = policy.keys.iter().filter(|key| is_expired(key)).collect();
-    if policy.keys.len() - expired.len() < policy.threshold {
+    if policy.keys.len() + policy.identities.len() - expired.len() < policy.threshold {
         let keys = expired.into_iter().filter_map(|key| Some((key.name.clone(), key.expires?))).collect();
         return Err(Distrust::KeysExpired { keys, threshold: policy.threshold });
     }
-    // By key, so that two signatures by one key count once.
-    let mut signed = BTreeSet::new();
+    // By entry of the policy, so that two signatures by one key or identity count once.
+    let mut signed: Vec<(Entry<'_>, Signer)> = Vec::new();
     let mut findings = Vec::new();
     for one in evidence {
         match judge(one, artifact, policy, now) {
-            Ok(key) => {
-                signed.insert(key.name.clone());
+            Ok((entry, signer)) if signed.iter().all(|(earlier, _)| *earlier != entry) => {
+                signed.push((entry, signer));
             }
+            Ok(_) => {}
             Err(finding) => findings.push(finding),
         }
     }
-    let keys: Vec<_> = signed.into_iter().collect();
-    if keys.len() >= policy.threshold {
-        return Ok(Trust::Signed { keys });
+    let mut signers: Vec<_> = signed.into_iter().map(|(_, signer)| signer).collect();
+    signers.sort();
+    if signers.len() >= policy.threshold {
+        return Ok(Trust::Signed { signers });
     }
     // Attestations are expected beside an artifact, and say nothing about why a signature is missing.
     findings.retain(|finding| !matches!(finding, Finding::Attestation { .. }));
     findings.dedup();
-    Err(match (&*keys, &*findings) {
+    Err(match (&*signers, &*findings) {
         ([], []) => Distrust::Unsigned,
         ([], _) => Distrust::Rejected { findings },
-        _ => Distrust::BelowThreshold { threshold: policy.threshold, keys, findings },
+        _ => Distrust::BelowThreshold { threshold: policy.threshold, signers, findings },
     })
 }
 
-/// The signatures that have to be kept to verify an artifact again: one by each key that counts. The owner of a repository can
-/// attach any number of others.
+/// The signatures that have to be kept to verify an artifact again: one by each entry of the policy that counts. The owner of a
+/// repository can attach any number of others.
 pub(crate) fn counted(
     mut evidence: Vec<Evidence>,
     artifact: Artifact<'_>,
     policy: &TrustPolicy,
     now: Timestamp,
 ) -> Vec<Evidence> {
-    let mut signers = Vec::new();
+    let mut entries = Vec::new();
     evidence.retain(|one| match judge(one, artifact, policy, now) {
-        Ok(signer) if !signers.contains(&signer) => {
-            signers.push(signer);
+        Ok((entry, _)) if !entries.contains(&entry) => {
+            entries.push(entry);
             true
         }
         _ => false,
@@ -111,43 +115,40 @@ pub(crate) fn counted(
     evidence
 }
 
-/// Judges one signature: which key of the policy made it, or why it doesn't count.
+/// Judges one signature: which entry of the policy made it, or why it doesn't count.
 pub(crate) fn judge<'a>(
     evidence: &Evidence,
     artifact: Artifact<'_>,
     policy: &'a TrustPolicy,
     now: Timestamp,
-) -> Result<&'a Key, Finding> {
-    let found = signature::read(evidence, &policy.keys).map_err(finding)?;
-    judge_statement(&found, artifact, policy, now)
+) -> Result<(Entry<'a>, Signer), Finding> {
+    let found = signature::read(evidence, artifact.digest, policy).map_err(finding)?;
+    judge_statement(found, artifact, policy, now)
 }
 
-/// Judges what a key of the policy has signed.
+/// Judges what an entry of the policy has signed.
 fn judge_statement<'a>(
-    found: &Statement<'a>,
+    found: Statement<'a>,
     artifact: Artifact<'_>,
     policy: &TrustPolicy,
     now: Timestamp,
-) -> Result<&'a Key, Finding> {
-    let Statement { key, layout, digests, repository } = found;
-    let name = key.name.clone();
+) -> Result<(Entry<'a>, Signer), Finding> {
+    let Statement { entry, signer, layout, digests, repository } = found;
     if !digests.contains(&artifact.digest) {
-        return Err(Finding::OtherDigest { key: name, signed: digests.first().copied() });
+        return Err(Finding::OtherDigest { signer, signed: digests.first().copied() });
     }
-    if let Some(signed) = repository
-        && !names(signed, artifact)
+    if let Some(signed) = repository.filter(|signed| !names(signed, artifact)) {
+        return Err(Finding::OtherRepository { signer, signed });
+    }
+    if let Entry::Key(Key { name, expires: Some(expires), .. }) = entry
+        && *expires <= now
     {
-        return Err(Finding::OtherRepository { key: name, signed: signed.clone() });
+        return Err(Finding::Expired { key: name.clone(), expires: *expires });
     }
-    if let Some(expires) = key.expires
-        && expires <= now
-    {
-        return Err(Finding::Expired { key: name, expires });
+    if !policy.layouts.contains(&layout) {
+        return Err(Finding::Downgraded { signer, layout: layout.as_str() });
     }
-    if !policy.layouts.contains(layout) {
-        return Err(Finding::Downgraded { key: name, layout: layout.as_str() });
-    }
-    Ok(key)
+    Ok((entry, signer))
 }
 
 /// Whether the repository in a signature is the artifact's. cosign writes it with or without the tag and the digest.
@@ -162,8 +163,9 @@ fn names(signed: &str, artifact: Artifact<'_>) -> bool {
 fn finding(unusable: Unusable) -> Finding {
     match unusable {
         Unusable::WrongKey => Finding::WrongKey,
-        Unusable::Altered { key } => Finding::Altered { key },
-        Unusable::Attestation { key, kind } => Finding::Attestation { key, kind },
+        Unusable::Altered { key } => Finding::Altered { signer: Signer::Key(key) },
+        Unusable::Identity(finding) => finding,
+        Unusable::Attestation { signer, kind } => Finding::Attestation { signer, kind },
         Unusable::Unreadable { cause } => Finding::Unreadable { cause },
     }
 }

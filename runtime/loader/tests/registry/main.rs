@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that can't go on should stop")]
 
+mod proxied;
 mod real;
 mod scripted;
 // The crate `pileus-dev` has it, but depends on a Kubernetes client.
@@ -12,7 +13,9 @@ mod unruly;
 
 use std::time::Duration;
 
-use pileus_loader::{CredentialSource, Loader, Reference, Registries, RegistrySettings, Store, Timeouts};
+use pileus_loader::{
+    CredentialSource, Loader, ProxyEnvironment, Reference, Registries, RegistrySettings, Store, Timeouts,
+};
 
 /// Short enough that a test of them is quick, and long enough for a busy machine.
 const TIMEOUTS: Timeouts = Timeouts {
@@ -42,8 +45,18 @@ impl Fixture {
     }
 
     fn with(settings: Vec<RegistrySettings>, credentials: Vec<CredentialSource>, timeouts: Timeouts) -> Self {
+        Self::behind(ProxyEnvironment::default(), settings, credentials, timeouts)
+    }
+
+    /// Reaches registries through these proxies.
+    fn behind(
+        proxies: ProxyEnvironment,
+        settings: Vec<RegistrySettings>,
+        credentials: Vec<CredentialSource>,
+        timeouts: Timeouts,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let registries = Registries::new(settings, credentials, timeouts).unwrap();
+        let registries = Registries::new(settings, credentials, timeouts, proxies).unwrap();
         let store = Store::open(&folder.path().join("store"), 1 << 30).unwrap();
         Self { loader: Loader::new(store, registries.clone()), registries, folder }
     }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use jiff::Timestamp;
 use pileus_loader::{
     CredentialSource, Digest, Error, Key, Layout, Loader, Package, Progress, PublicKey, Registries,
-    RegistrySettings, SecretFile, Trust, TrustPolicy, TrustSpec,
+    RegistrySettings, SecretFile, Signer, Trust, TrustPolicy, TrustSpec,
 };
+use serde_json::json;
 
 use crate::stack::{Protection, RealRegistry, key_pair, oras, sign};
 use crate::{Fixture, TIMEOUTS, component, reference};
@@ -90,20 +91,60 @@ async fn transfers_report_how_far_they_are() {
     assert_eq!(*reported.lock().unwrap(), []);
 }
 
+/// The configuration that wkg 0.16 pushes with a component, as its source has it.
+fn wkg_config() -> serde_json::Value {
+    json!({
+        "created": "2026-01-01T00:00:00.123456789Z",
+        "author": null,
+        "architecture": "wasm",
+        "os": "wasip2",
+        "layerDigests": [Digest::of(&component("one"))],
+        "component": {
+            "exports": ["pileus:provider/info@0.2.0"],
+            "imports": ["wasi:io/error@0.2.6"],
+            "target": null,
+        },
+    })
+}
+
+/// The manifest that wkg 0.16 pushes.
+fn wkg_manifest() -> serde_json::Value {
+    let config = wkg_config().to_string();
+    json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": {
+            "mediaType": "application/vnd.wasm.config.v0+json",
+            "digest": Digest::of(config.as_bytes()),
+            "size": config.len(),
+        },
+        "layers": [{
+            "mediaType": "application/wasm",
+            "digest": Digest::of(&component("one")),
+            "size": component("one").len(),
+            "annotations": {"org.opencontainers.image.title": "p.wasm"},
+        }],
+    })
+}
+
 #[tokio::test]
 async fn artifacts_of_oras_are_read_and_other_things_named() {
     let registry = RealRegistry::start();
     let fixture = Fixture::new();
     let folder = registry.folder.path();
     std::fs::write(folder.join("p.wasm"), component("one")).unwrap();
-    std::fs::write(folder.join("config.json"), "{}").unwrap();
+    std::fs::write(folder.join("config.json"), wkg_config().to_string()).unwrap();
     std::fs::write(folder.join("notes.txt"), "x").unwrap();
     let at = |tag: &str| format!("{}/p:{tag}", registry.host);
     oras(folder, &["push", "--plain-http", &at("plain"), "p.wasm"]);
     oras(folder, &["push", "--plain-http", &at("typed"), "p.wasm:application/wasm"]);
-    // As wkg does.
     let config = "config.json:application/vnd.wasm.config.v0+json";
     oras(folder, &["push", "--plain-http", "--config", config, &at("cncf"), "p.wasm:application/wasm"]);
+    let manifest = oras(folder, &["manifest", "fetch", "--plain-http", &at("cncf")]);
+    let mut manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    // oras notes the time of the push.
+    manifest.as_object_mut().unwrap().remove("annotations").unwrap();
+    assert_eq!(manifest, wkg_manifest());
     oras(folder, &["manifest", "index", "create", "--plain-http", &at("index"), "cncf"]);
     for tag in ["plain", "typed", "cncf", "index"] {
         let verified = fixture.loader.fetch(&reference(&at(tag)), &insecure(), NOW).await.unwrap();
@@ -141,7 +182,10 @@ async fn signatures_of_cosign_count_in_both_layouts_and_each_attack_is_named() {
     };
     let both = Layout::ALL;
     let signed = |names: &[&str]| {
-        Ok(format!("{:?}", Trust::Signed { keys: names.iter().map(ToString::to_string).collect() }))
+        Ok(format!(
+            "{:?}",
+            Trust::Signed { signers: names.iter().map(|name| Signer::Key((*name).to_owned())).collect() }
+        ))
     };
 
     let one = push(&fixture.registries, &at("prov:1"), "one").await;
@@ -153,7 +197,7 @@ async fn signatures_of_cosign_count_in_both_layouts_and_each_attack_is_named() {
     let error = fetch("prov:1", &by(&[&eve], 1, &both)).await.unwrap_err();
     assert!(error.contains("one matches no key in the trust policy"), "{error}");
     let error = fetch("prov:1", &by(&[&alice, &bob], 2, &both)).await.unwrap_err();
-    assert!(error.contains("1 of 2 necessary keys signed it: alice"), "{error}");
+    assert!(error.contains("it has 1 of 2 necessary signatures: by key alice"), "{error}");
 
     sign(folder, &bob_key, &at(&format!("prov@{one}")), &["--new-bundle-format=false"]);
     assert_eq!(fetch("prov:1", &by(&[&alice, &bob], 2, &both)).await, signed(&["alice", "bob"]));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::{Compiled, EXIT_CODES, SourceFlags, StoreFolder};
+use super::{Compiled, ComponentFlags, EXIT_CODES};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,17 +30,9 @@ pub struct Inspect {
     #[arg(long, value_name = "FILE.yaml")]
     pub provider: Option<PathBuf>,
 
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-
-    /// Where to read it, and what makes it trusted.
+    /// How to read it, and how to show the result.
     #[command(flatten)]
-    pub source: SourceFlags,
-
-    /// The store of components.
-    #[command(flatten)]
-    pub store: StoreFolder,
+    pub flags: ComponentFlags,
 
     /// The cache of compiled code.
     #[command(flatten)]

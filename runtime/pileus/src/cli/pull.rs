@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{EXIT_CODES, SourceFlags, StoreFolder};
+use super::{ComponentFlags, EXIT_CODES};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,15 +25,7 @@ pub struct Pull {
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-
-    /// Where to read it, and what makes it trusted.
+    /// How to read it, and how to show the result.
     #[command(flatten)]
-    pub source: SourceFlags,
-
-    /// The store of components.
-    #[command(flatten)]
-    pub store: StoreFolder,
+    pub flags: ComponentFlags,
 }

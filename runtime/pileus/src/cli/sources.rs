@@ -66,6 +66,22 @@ pub enum SignatureLayout {
     Tag,
 }
 
+/// What the commands have in common that read a component from a registry by way of the store.
+#[derive(Debug, Args)]
+pub struct ComponentFlags {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// Where to read it, and what makes it trusted.
+    #[command(flatten)]
+    pub source: SourceFlags,
+
+    /// The store of components.
+    #[command(flatten)]
+    pub store: StoreFolder,
+}
+
 /// The store of components.
 #[derive(Debug, Clone, Default, Args)]
 pub struct StoreFolder {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Compiled, EXIT_CODES, SourceFlags, StoreFolder};
+use super::{Compiled, ComponentFlags, EXIT_CODES};
 
 const WARM: &str = "\
 Warm fetches, verifies and compiles a component, so that a start of Pileus with the same folders finds both. It is meant for
@@ -21,17 +21,9 @@ pub struct Warm {
     #[arg(value_name = "REF")]
     pub reference: String,
 
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-
-    /// Where to read it, and what makes it trusted.
+    /// How to read it, and how to show the result.
     #[command(flatten)]
-    pub source: SourceFlags,
-
-    /// The store of components.
-    #[command(flatten)]
-    pub store: StoreFolder,
+    pub flags: ComponentFlags,
 
     /// The cache of compiled code.
     #[command(flatten)]

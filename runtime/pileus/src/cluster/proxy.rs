@@ -1,178 +1,18 @@
 //! Which proxy leads to the API server. Pure: the environment is an argument.
 //!
-//! As in client-go: the `proxy-url` of the kubeconfig decides alone; without it, the environment decides as in Go's
-//! `net/http`. `HTTPS_PROXY` is for `https` and `HTTP_PROXY` for `http`, `NO_PROXY` lists what is reached directly, each
-//! also in lower case, and this machine is always reached directly. `ALL_PROXY` has no meaning in Go, so it has none here.
-
-use std::borrow::Cow;
-use std::fmt;
-use std::net::IpAddr;
+//! As in client-go: the `proxy-url` of the kubeconfig decides alone; without it, the environment does.
 
 use http::Uri;
-use ipnet::IpNet;
-use percent_encoding::percent_decode_str;
-use url::Url;
-use zeroize::Zeroizing;
-
-/// How a proxy is spoken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProxyScheme {
-    /// `CONNECT` without TLS.
-    Http,
-    /// `CONNECT` over TLS.
-    Https,
-    /// SOCKS version 5. The proxy resolves names.
-    Socks5,
-}
-
-/// A proxy. `Display` shows its URL without the login, and `Debug` no password.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Proxy {
-    pub(crate) scheme: ProxyScheme,
-    /// With brackets where it is an IPv6 address.
-    host: String,
-    port: u16,
-    /// User name and password.
-    pub(crate) login: Option<(String, Zeroizing<String>)>,
-}
-
-impl fmt::Display for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scheme, host, port, login: _ } = self;
-        write!(f, "{}://{host}:{port}", scheme.as_str())
-    }
-}
-
-impl fmt::Debug for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl ProxyScheme {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-            Self::Socks5 => "socks5",
-        }
-    }
-}
-
-impl Proxy {
-    /// Parses a proxy as Go does: without a scheme it is `http`.
-    ///
-    /// # Errors
-    /// What is wrong. The text isn't repeated, because it may hold a password.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let has_host = |url: &Url| url.has_host() && url.host_str().is_some_and(|host| !host.is_empty());
-        let url = Url::parse(text).ok().filter(has_host);
-        let plain = || {
-            Url::parse(&format!("http://{text}")).ok().filter(|url| !text.contains("://") && has_host(url))
-        };
-        let url = url.or_else(plain);
-        let url = url.ok_or("not a URL; write it as in http://proxy.corp:3128")?;
-        let (scheme, default_port) = match url.scheme() {
-            "http" => (ProxyScheme::Http, 80),
-            "https" => (ProxyScheme::Https, 443),
-            "socks5" | "socks5h" => (ProxyScheme::Socks5, 1080),
-            other => return Err(format!("unsupported scheme {other}; use http, https or socks5")),
-        };
-        let decoded = |text: &str| {
-            let text = percent_decode_str(text).decode_utf8();
-            text.map(Cow::into_owned).map_err(|_| "its login is not UTF-8 text".to_owned())
-        };
-        let login = if url.username().is_empty() && url.password().is_none() {
-            None
-        } else {
-            let password = decoded(url.password().unwrap_or_default())?;
-            Some((decoded(url.username())?, Zeroizing::new(password)))
-        };
-        let host = url.host_str().unwrap_or_default().to_owned();
-        let port = url.port().unwrap_or(default_port);
-        let proxy = Self { scheme, host, port, login };
-        proxy.to_string().parse::<Uri>().map_err(|error| error.to_string())?;
-        Ok(proxy)
-    }
-
-    /// Its URL without the login.
-    pub(crate) fn uri(&self) -> Uri {
-        self.to_string().parse().unwrap_or_default() // `parse` has tried it
-    }
-}
-
-/// The proxy settings of the environment: the name and value of each variable that is set.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Environment {
-    https: Option<(&'static str, String)>,
-    http: Option<(&'static str, String)>,
-    no_proxy: Option<(&'static str, String)>,
-}
-
-impl Environment {
-    /// Reads the environment. Upper case wins, and an empty variable counts as not set.
-    pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let first = |names: [&'static str; 2]| {
-            names
-                .into_iter()
-                .find_map(|name| variable(name).filter(|value| !value.is_empty()).map(|value| (name, value)))
-        };
-        Self {
-            https: first(["HTTPS_PROXY", "https_proxy"]),
-            http: first(["HTTP_PROXY", "http_proxy"]),
-            no_proxy: first(["NO_PROXY", "no_proxy"]),
-        }
-    }
-
-    /// The proxy for a server, with the variable that names it; none where it is reached directly.
-    ///
-    /// # Errors
-    /// What is wrong with the variable, which the text names.
-    pub(crate) fn proxy_for(
-        &self,
-        tls: bool,
-        host: &str,
-        port: u16,
-    ) -> Result<Option<(&'static str, Proxy)>, String> {
-        let Some((name, value)) = (if tls { &self.https } else { &self.http }) else { return Ok(None) };
-        let exceptions = self.no_proxy.as_ref().map_or("", |(_, value)| value);
-        if !is_proxied(host, port, exceptions) {
-            return Ok(None);
-        }
-        Proxy::parse(value).map(|proxy| Some((*name, proxy))).map_err(|problem| format!("{name}: {problem}"))
-    }
-}
-
-impl Environment {
-    /// The variable that names another way to a server than the document does, which alone decides about the cloud. `used` is
-    /// the URL of the document's proxy, if it has one.
-    pub(crate) fn overruled(
-        &self,
-        tls: bool,
-        host: &str,
-        port: u16,
-        used: Option<&str>,
-    ) -> Option<&'static str> {
-        let (name, _) = (if tls { self.https.as_ref() } else { self.http.as_ref() })?;
-        match self.proxy_for(tls, host, port) {
-            Ok(Some((_, proxy))) => (used != Some(proxy.to_string().as_str())).then_some(*name),
-            Ok(None) => {
-                let is_excepted = is_proxied(host, port, "");
-                self.no_proxy.as_ref().filter(|_| is_excepted && used.is_some()).map(|(name, _)| *name)
-            }
-            Err(_) => Some(*name),
-        }
-    }
-}
+use pileus_loader::{Proxy, ProxyEnvironment};
 
 /// The proxy for the API server at this URL, with where it is named.
 ///
 /// # Errors
 /// What is wrong, and where.
-pub(crate) fn of_server(
+pub(super) fn of_server(
     server: &Uri,
     proxy_url: Option<&str>,
-    environment: &Environment,
+    environment: &ProxyEnvironment,
 ) -> Result<Option<(&'static str, Proxy)>, String> {
     if let Some(text) = proxy_url.filter(|text| !text.is_empty()) {
         let named = |proxy| Some(("proxy-url of the kubeconfig", proxy));
@@ -185,78 +25,27 @@ pub(crate) fn of_server(
     environment.proxy_for(tls, server.host().unwrap_or_default(), port)
 }
 
-/// Whether a server is reached through a proxy, given the value of `NO_PROXY`: Go's `golang.org/x/net/http/httpproxy`.
-fn is_proxied(host: &str, port: u16, no_proxy: &str) -> bool {
-    let host = host.trim().trim_start_matches('[').trim_end_matches(']').to_lowercase();
-    let ip = host.parse::<IpAddr>().ok();
-    if host == "localhost" || ip.is_some_and(|ip| ip.to_canonical().is_loopback()) {
-        return false;
-    }
-    !no_proxy.split(',').map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
-        let entry = entry.to_lowercase();
-        excepts(&entry, &host, ip, port)
-    })
-}
-
-/// Whether one entry of `NO_PROXY` excepts a server: `*`, a CIDR, an address, or a domain, the last two also with a port.
-/// A domain stands for itself and what is below it; with a dot or `*.` before it, only for what is below it.
-fn excepts(entry: &str, host: &str, ip: Option<IpAddr>, port: u16) -> bool {
-    if entry == "*" {
-        return true;
-    }
-    if let Ok(range) = entry.parse::<IpNet>() {
-        return ip.is_some_and(|ip| range.contains(&ip.to_canonical()));
-    }
-    let (name, only_port) = match entry.rsplit_once(':') {
-        // An IPv6 address without brackets has colons, and no port.
-        Some((name, only_port)) if !name.contains(':') || name.ends_with(']') => (name, Some(only_port)),
-        _ => (entry, None),
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    if name.is_empty() || only_port.is_some_and(|only| only.parse() != Ok(port)) {
-        return false;
-    }
-    if let Ok(address) = name.parse::<IpAddr>() {
-        return ip.is_some_and(|ip| ip.to_canonical() == address.to_canonical());
-    }
-    let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
-    match name.strip_prefix('.') {
-        Some(_) => host.ends_with(name),
-        None => host == name || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.')),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     type Variables<'a> = &'a [(&'a str, &'a str)];
 
-    fn environment(variables: &[(&str, &str)]) -> Environment {
-        Environment::read(|name| {
+    fn environment(variables: &[(&str, &str)]) -> ProxyEnvironment {
+        ProxyEnvironment::read(|name| {
             variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
     }
 
     #[test]
-    fn the_kubeconfig_decides_before_the_environment_and_upper_case_before_lower_case() {
+    fn the_kubeconfig_decides_before_the_environment() {
         let (https, http) = (("HTTPS_PROXY", "http://a:1"), ("HTTP_PROXY", "http://b:2"));
         let rows: &[(&str, Option<&str>, Variables<'_>, Option<&str>)] = &[
             ("https://api.corp:6443", None, &[], None),
             ("https://api.corp:6443", None, &[https, http], Some("http://a:1")),
             ("http://api.corp:6443", None, &[https, http], Some("http://b:2")),
             ("http://api.corp:6443", None, &[https], None),
-            ("https://api.corp:6443", None, &[("https_proxy", "http://c:3")], Some("http://c:3")),
-            ("https://api.corp:6443", None, &[https, ("https_proxy", "http://c:3")], Some("http://a:1")),
-            (
-                "https://api.corp:6443",
-                None,
-                &[("HTTPS_PROXY", ""), ("https_proxy", "http://c:3")],
-                Some("http://c:3"),
-            ),
-            ("https://api.corp:6443", None, &[("ALL_PROXY", "http://d:4")], None),
             ("https://api.corp:6443", None, &[https, ("NO_PROXY", "api.corp")], None),
-            ("https://api.corp:6443", None, &[https, ("no_proxy", "api.corp")], None),
             // The exceptions are for the environment's proxies alone, and so is the exception of this machine.
             (
                 "https://api.corp:6443",
@@ -274,97 +63,6 @@ mod tests {
             let found = of_server(&server.parse().unwrap(), *proxy_url, &environment(variables)).unwrap();
             let found = found.map(|(_, proxy)| proxy.to_string());
             assert_eq!(found.as_deref(), *expected, "{server} {proxy_url:?} {variables:?}");
-        }
-    }
-
-    #[test]
-    fn a_variable_is_overruled_where_it_names_another_way_to_the_cloud() {
-        let (https, no_proxy) = (("HTTPS_PROXY", "http://a:1"), ("NO_PROXY", ".corp"));
-        let rows: &[(&str, Variables<'_>, Option<&str>, Option<&str>)] = &[
-            ("api.example.com", &[], None, None),
-            ("api.example.com", &[], Some("http://a:1"), None),
-            ("api.example.com", &[https], None, Some("HTTPS_PROXY")),
-            ("api.example.com", &[https], Some("http://a:1"), None),
-            ("api.example.com", &[("https_proxy", "a:1")], Some("http://a:1"), None),
-            ("api.example.com", &[https], Some("http://b:1"), Some("HTTPS_PROXY")),
-            ("api.example.com", &[("HTTPS_PROXY", "ftp://a")], None, Some("HTTPS_PROXY")),
-            ("api.example.com", &[("HTTP_PROXY", "http://a:1")], None, None),
-            ("api.corp", &[https, no_proxy], None, None),
-            ("api.corp", &[https, no_proxy], Some("http://a:1"), Some("NO_PROXY")),
-            ("api.corp", &[no_proxy], Some("http://a:1"), None),
-            ("127.0.0.1", &[https], Some("http://a:1"), None),
-        ];
-        for (host, variables, used, expected) in rows {
-            let found = environment(variables).overruled(true, host, 443, *used);
-            assert_eq!(found, *expected, "{host} {variables:?} {used:?}");
-        }
-    }
-
-    #[test]
-    fn exceptions_are_those_of_go() {
-        let rows: &[(&str, &str, bool)] = &[
-            ("", "api.corp", true),
-            (" , ", "api.corp", true),
-            ("*", "api.corp", false),
-            ("api.corp", "api.corp", false),
-            ("API.Corp", "api.corp", false),
-            ("corp", "api.corp", false),
-            ("corp", "apicorp", true),
-            (".corp", "api.corp", false),
-            (".api.corp", "api.corp", true),
-            ("*.corp", "api.corp", false),
-            ("*.api.corp", "api.corp", true),
-            ("*corp", "api.corp", true),
-            ("other, api.corp", "api.corp", false),
-            ("api.corp:6443", "api.corp", false),
-            ("api.corp:443", "api.corp", true),
-            (":6443", "api.corp", true),
-            ("10.0.0.0/8", "10.1.2.3", false),
-            ("10.0.0.0/8", "11.1.2.3", true),
-            ("10.0.0.0/8", "api.corp", true),
-            ("10.1.2.3", "10.1.2.3", false),
-            ("10.1.2.3:6443", "10.1.2.3", false),
-            ("10.1.2.3:1", "10.1.2.3", true),
-            ("fd00::/8", "[fd00::1]", false),
-            ("fd00::1", "[fd00::1]", false),
-            ("[fd00::1]:6443", "[fd00::1]", false),
-            ("[fd00::1]:1", "[fd00::1]", true),
-            ("10.96.0.0/12,.svc,.cluster.local", "kubernetes.default.svc", false),
-        ];
-        for (no_proxy, host, expected) in rows {
-            assert_eq!(is_proxied(host, 6443, no_proxy), *expected, "{no_proxy:?} {host}");
-        }
-    }
-
-    #[test]
-    fn a_proxy_is_a_url_or_a_host_and_never_shows_its_login() {
-        let rows = [
-            ("http://proxy.corp:3128", Ok(("http://proxy.corp:3128", None))),
-            ("proxy.corp:3128", Ok(("http://proxy.corp:3128", None))),
-            ("proxy.corp", Ok(("http://proxy.corp:80", None))),
-            ("10.0.0.1:3128", Ok(("http://10.0.0.1:3128", None))),
-            ("https://proxy.corp", Ok(("https://proxy.corp:443", None))),
-            ("socks5://proxy.corp", Ok(("socks5://proxy.corp:1080", None))),
-            ("socks5h://proxy.corp:1", Ok(("socks5://proxy.corp:1", None))),
-            ("http://[fd00::1]:3128/", Ok(("http://[fd00::1]:3128", None))),
-            ("http://me:p%40ss%3A@proxy.corp:3128", Ok(("http://proxy.corp:3128", Some(("me", "p@ss:"))))),
-            ("me:planted@proxy.corp:3128", Ok(("http://proxy.corp:3128", Some(("me", "planted"))))),
-            ("ftp://planted@proxy.corp", Err("unsupported scheme ftp")),
-            ("http://planted@:3128", Err("not a URL")),
-        ];
-        for (text, expected) in rows {
-            match (Proxy::parse(text), expected) {
-                (Ok(found), Ok((shown, login))) => {
-                    let found_login =
-                        found.login.as_ref().map(|(user, password)| (user.as_str(), password.as_str()));
-                    assert_eq!((found.to_string().as_str(), found_login), (shown, login), "{text}");
-                    assert_eq!(format!("{found:?}"), shown);
-                }
-                (Err(problem), Err(expected)) => {
-                    assert!(problem.contains(expected) && !problem.contains("planted"), "{problem}");
-                }
-                (found, _) => panic!("{text}: {found:?}"),
-            }
         }
     }
 }

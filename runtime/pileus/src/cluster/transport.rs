@@ -18,13 +18,13 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt as _};
 use pileus_controllers::describe;
 use pileus_gate::FencedBody;
+use pileus_loader::ProxyScheme;
 use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt as _};
 use zeroize::Zeroizing;
 
 use super::ClusterConfig;
-use super::proxy::ProxyScheme;
 use super::tunnel::Tunnel;
 
 /// How often the files are read again, at most. client-go reads a token again after a minute and a certificate after five;
@@ -181,7 +181,7 @@ fn client(cluster: &ClusterConfig) -> Result<Client, String> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     let Some(proxy) = cluster.proxy.clone() else { return over(cluster, http) };
-    if proxy.scheme != ProxyScheme::Https {
+    if proxy.scheme() != ProxyScheme::Https {
         return over(cluster, Tunnel::new(proxy, http));
     }
     // As in Go, the certificate authorities of the API server are the proxy's, too.

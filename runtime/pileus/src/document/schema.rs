@@ -108,7 +108,8 @@ fn for_editors(schema: &mut Value) {
 
 fn spec() -> Schema {
     let trusts = "self.source.image.contains('@') || has(self.trust.digest) || (has(self.trust.keys) && \
-                  size(self.trust.keys) > 0) || self.trust.insecure";
+                  size(self.trust.keys) > 0) || (has(self.trust.identities) && size(self.trust.identities) > 0) || \
+                  self.trust.insecure";
     let same = "!has(self.trust.digest) || !self.source.image.contains('@') || \
                 self.source.image.endsWith('@' + self.trust.digest)";
     let with_image = |rule: &str| format!("!has(self.source.image) || {rule}");

@@ -2,7 +2,7 @@
 //! of the owner of the repository, except the digests and what a key of the command line verified.
 
 use pileus_host::sanitize;
-use pileus_loader::{ArtifactDetails, Attachment, FoundSignature};
+use pileus_loader::{ArtifactDetails, Attachment, FoundSignature, Signer};
 use serde_json::{Value, json};
 
 use crate::sources::{trust_json, trust_text};
@@ -50,8 +50,8 @@ impl InspectedArtifact {
 
     fn signature_text(&self, signature: &FoundSignature) -> String {
         let layout = signature.layout.map_or("unknown layout", |layout| layout.as_str());
-        match &signature.key {
-            Ok(key) => format!("{layout}: by key {key}"),
+        match &signature.signer {
+            Ok(signer) => format!("{layout}: by {signer}"),
             Err(_) if !self.has_keys => format!("{layout}: not verified; pass --key FILE"),
             Err(finding) => format!("{layout}: doesn't count: {finding}"),
         }
@@ -60,12 +60,12 @@ impl InspectedArtifact {
     /// Its JSON object.
     pub(super) fn object(&self) -> Value {
         let Self { reference, tag, has_keys, details } = self;
-        let signature = |FoundSignature { layout, key }: &FoundSignature| {
+        let signature = |FoundSignature { layout, signer }: &FoundSignature| {
             let problem =
-                key.as_ref().err().filter(|_| *has_keys).map(|finding| sanitize(&finding.to_string()));
+                signer.as_ref().err().filter(|_| *has_keys).map(|finding| sanitize(&finding.to_string()));
             json!({
                 "layout": layout.map(pileus_loader::Layout::as_str),
-                "key": key.as_ref().ok(),
+                "key": signer.as_ref().ok().map(Signer::name),
                 "problem": problem,
             })
         };

@@ -1,14 +1,11 @@
 //! Where the shared status of a provider's releases is kept, with the settings that its releases run under: the status of the
-//! resource with the settings beside it, a file in the store, or the memory of this process. Each write names the revision that
-//! it replaces.
-
-use std::io;
-use std::path::{Path, PathBuf};
+//! resource with the settings beside it, the store, or the memory of this process. Each write names the revision that it
+//! replaces.
 
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt as _};
-use pileus_loader::Digest;
+use pileus_loader::{Digest, Store};
 use serde_json::{Value, json};
 
 use super::revisions::Revisions;
@@ -22,8 +19,8 @@ use crate::resource_status;
 pub(crate) enum Record {
     /// This process alone knows it: the component is a file that is read at each start.
     Memory,
-    /// A file in the store. Other processes have stores of their own.
-    File(PathBuf),
+    /// The store, under the name of the provider. Other processes have stores of their own.
+    Store { store: Store, provider: String },
     /// The status of a resource, which all replicas share. It names settings, and the revisions have them.
     Resource { api: Box<Api<DynamicObject>>, revisions: Box<Revisions>, name: String },
 }
@@ -52,7 +49,7 @@ impl Record {
     pub(crate) async fn read(&self, known: &Recorded) -> Result<Recorded, RecordError> {
         match self {
             Self::Memory => Ok(known.clone()),
-            Self::File(path) => read_file(path),
+            Self::Store { store, provider } => of_store(store, provider),
             Self::Resource { api, name, .. } => {
                 let failed = |error: &kube::Error| RecordError(pileus_controllers::describe(error));
                 let resource = api.get(name).await.map_err(|error| failed(&error))?;
@@ -67,7 +64,7 @@ impl Record {
     /// Where the place can't be read.
     pub(crate) async fn settings(&self, digest: Digest) -> Result<Option<Value>, RecordError> {
         match self {
-            Self::Memory | Self::File(_) => Ok(None),
+            Self::Memory | Self::Store { .. } => Ok(None),
             Self::Resource { revisions, .. } => revisions.read(digest).await,
         }
     }
@@ -80,16 +77,14 @@ impl Record {
         let recorded = recorded.pruned();
         match self {
             Self::Memory => Ok(Recorded { revision: recorded.revision + 1, ..recorded }),
-            Self::File(path) => {
+            Self::Store { store, provider } => {
                 let recorded = Recorded { revision: recorded.revision + 1, ..recorded };
-                let (file, text) = (path.clone(), recorded.clone());
+                let bytes = serde_json::to_vec(&recorded).map_err(|error| RecordError(error.to_string()))?;
+                let (store, provider) = (store.clone(), provider.clone());
                 // To bring it to the disk may take long, and calls of controllers share this thread.
-                let written = tokio::task::spawn_blocking(move || write_file(&file, &text)).await;
-                let written = written.unwrap_or_else(|panic| Err(io::Error::other(panic)));
-                let advice = "free space, or make the store's folder writable";
-                written.map_err(|error| {
-                    RecordError(format!("can't write {}: {error}; {advice}", path.display()))
-                })?;
+                let written = tokio::task::spawn_blocking(move || store.put_record(&provider, &bytes)).await;
+                let written = written.map_err(|panic| RecordError(panic.to_string()))?;
+                written.map_err(|error| RecordError(error.to_string()))?;
                 Ok(recorded)
             }
             Self::Resource { api, revisions, name } => {
@@ -136,27 +131,15 @@ fn revision(resource: &DynamicObject) -> u64 {
     resource.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-fn read_file(path: &Path) -> Result<Recorded, RecordError> {
-    let failed = |error: String| {
+/// The record in the store. Nothing replaces one that can't be read: it may say which release is active.
+fn of_store(store: &Store, provider: &str) -> Result<Recorded, RecordError> {
+    let found = store.record(provider).map_err(|error| RecordError(error.to_string()))?;
+    let Some(bytes) = found else { return Ok(Recorded::default()) };
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let path = store.record_path(provider);
         let advice = "remove it to begin with what the document says";
         RecordError(format!("can't read {}: {error}; {advice}", path.display()))
-    };
-    match std::fs::read(path) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|error| failed(error.to_string())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Recorded::default()),
-        Err(error) => Err(failed(error.to_string())),
-    }
-}
-
-/// Writes a file that is whole at each moment.
-fn write_file(path: &Path, recorded: &Recorded) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    serde_json::to_writer(&mut file, recorded)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    std::fs::File::open(folder)?.sync_all()
+    })
 }
 
 #[cfg(test)]
@@ -174,10 +157,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_in_a_file_is_read_as_it_was_written() {
+    async fn a_record_in_the_store_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("new/provider.json");
-        let record = Record::File(path.clone());
+        let store = Store::open(&folder.path().join("store"), 0).unwrap();
+        let path = store.record_path("p");
+        let record = Record::Store { store, provider: "p".to_owned() };
         assert_eq!(record.read(&Recorded::default()).await.unwrap(), Recorded::default());
         let written = record.write(recorded(0)).await.unwrap();
         assert_eq!((written.revision, &written), (1, &record.read(&Recorded::default()).await.unwrap()));

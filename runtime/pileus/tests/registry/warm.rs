@@ -3,7 +3,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Bench;
 
@@ -20,6 +20,15 @@ async fn a_warm_start_needs_neither_compiler_nor_registry() {
     assert_eq!(first["trust"], json!({"by": "signatures", "keys": ["alice"]}));
     assert_eq!(bench.succeed(&warm).await, format!("{at}@{digest}\nsigned by alice; was compiled already\n"));
     assert!(bench.path("store/components").read_dir().unwrap().count() == 1);
+    // Until the start pins it, nothing that shares the store evicts it.
+    let pins: Vec<_> = bench.path("store/pins").read_dir().unwrap().collect();
+    let pin: Value =
+        serde_json::from_slice(&std::fs::read(pins[0].as_ref().unwrap().path()).unwrap()).unwrap();
+    assert_eq!(
+        (pins.len(), &pin["owner"], &pin["digests"]),
+        (1, &json!(format!("warm {at}")), &json!([digest]))
+    );
+    assert!(pin["until"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap() > jiff::Timestamp::now());
 
     bench.registry.stop();
     let said = bench.call(&warm).await;

@@ -10,9 +10,11 @@ pub(crate) enum Expected {
     Refused,
     /// Accepted as a file of the operator.
     RefusedInCluster,
+    /// Accepted by the API server, and by a program with the feature `keyless`.
+    NeedsKeyless,
 }
 
-use Expected::{Accepted, Refused, RefusedInCluster};
+use Expected::{Accepted, NeedsKeyless, Refused, RefusedInCluster};
 
 const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 /// Nothing is signed with these keys.
@@ -185,6 +187,50 @@ const ROWS: &[(&str, Expected)] = &[
     ("{spec: {trust: {layouts: [oci]}}}", Refused),
     ("{spec: {trust: {insecure: 'true'}}}", Refused),
     ("{spec: {trust: {key: a}}}", Refused),
+    (
+        "{spec: {trust: {insecure: null, identities: [{issuer: 'https://a', subject: a@b.example}]}}}",
+        NeedsKeyless,
+    ),
+    (
+        "{spec: {trust: {insecure: null, identities: [{issuer: 'https://a', subjectPattern: 'https://b/*'}]}}}",
+        NeedsKeyless,
+    ),
+    (
+        "{spec: {trust: {insecure: null, identities: [{issuer: 'https://a', subject: a, trustedRoot: ../a}]}}}",
+        Refused,
+    ),
+    (
+        "{spec: {trust: {insecure: null, keys: [{name: a, key: KEY0}], threshold: 3, identities: \
+         [{issuer: 'https://a', subject: a}, {issuer: 'https://b', subject: a}]}}}",
+        NeedsKeyless,
+    ),
+    ("{spec: {trust: {identities: [{issuer: 'https://a', subject: a}]}}}", Refused),
+    ("{spec: {trust: {insecure: null, identities: []}}}", Refused),
+    ("{spec: {trust: {insecure: null, identities: [{subject: a}]}}}", Refused),
+    ("{spec: {trust: {insecure: null, identities: [{issuer: 'https://a'}]}}}", Refused),
+    ("{spec: {trust: {insecure: null, identities: [{issuer: ' ', subject: a}]}}}", Refused),
+    (
+        "{spec: {trust: {insecure: null, identities: [{issuer: 'https://a', subject: a, subjectPattern: 'a*'}]}}}",
+        Refused,
+    ),
+    ("{spec: {trust: {insecure: null, identities: [{issuer: 'https://a', subjectPattern: a}]}}}", Refused),
+    (
+        "{spec: {trust: {insecure: null, identities: [{issuer: 'https://a', subjectPattern: '*@*'}]}}}",
+        Refused,
+    ),
+    (
+        "{spec: {trust: {insecure: null, threshold: 2, identities: [{issuer: 'https://a', subject: a}]}}}",
+        Refused,
+    ),
+    (
+        "{spec: {trust: {insecure: null, layouts: [tag], identities: [{issuer: 'https://a', subject: a}]}}}",
+        Refused,
+    ),
+    (
+        "{spec: {trust: {insecure: null, identities: [{issuer: 'https://a', subject: a}, \
+         {issuer: 'https://a', subject: a}]}}}",
+        Refused,
+    ),
     // Swaps.
     ("{spec: {swap: {}}}", Accepted),
     (
