@@ -8,6 +8,7 @@ mod leader_election;
 mod node_controllers;
 mod operate;
 mod plan;
+mod provider_document;
 mod provider_new;
 mod provider_test;
 mod pull;
@@ -37,6 +38,7 @@ pub(crate) use leader_election::MAX_LEASE_DURATION;
 pub use node_controllers::NodeControllers;
 pub use operate::{Access, Order, Rollback, Status, Swap};
 pub use plan::Plan;
+pub use provider_document::ProviderDocument;
 pub use provider_new::ProviderNew;
 pub use provider_test::ProviderTest;
 pub use pull::Pull;
@@ -161,11 +163,13 @@ pub struct Provider {
     pub command: ProviderCommand,
 }
 
-/// The commands for authors of providers.
+/// The commands for authors of providers, and for operators who begin with one.
 #[derive(Debug, Subcommand)]
 pub enum ProviderCommand {
     /// Write a new provider in Rust that builds and passes its tests
     New(ProviderNew),
     /// Test a provider against the contract
     Test(ProviderTest),
+    /// Print a CloudProvider document with what a component asks for
+    Document(Box<ProviderDocument>),
 }

@@ -38,6 +38,7 @@ mod metrics;
 mod order;
 mod plan;
 mod provider;
+mod provider_document;
 mod provider_new;
 mod provider_test;
 mod providers;
@@ -116,6 +117,7 @@ fn run(pileus: Pileus) -> Result<ExitCode, Error> {
         Command::Provider(provider) => match provider.command {
             ProviderCommand::New(arguments) => provider_new::run(arguments)?,
             ProviderCommand::Test(arguments) => block_on(provider_test::run(arguments))?,
+            ProviderCommand::Document(arguments) => block_on(provider_document::run(*arguments))?,
         },
         Command::Completion(arguments) => completion::run(&arguments),
         Command::Compile => {}

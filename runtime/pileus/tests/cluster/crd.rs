@@ -18,7 +18,7 @@ const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 const PATH: &str = "/apis/pileus.dev/v1alpha1/cloudproviders";
 
 /// An API server that serves the resource.
-async fn kubernetes() -> Kubernetes {
+pub(super) async fn kubernetes() -> Kubernetes {
     let kubernetes = Kubernetes::start().await.unwrap();
     kubernetes.apply(format!("{MANIFESTS}/crd.yaml")).await.unwrap();
     let client = kubernetes.admin();
@@ -45,7 +45,7 @@ async fn request(client: &Client, method: http::Method, path: &str, body: &Value
 }
 
 /// Creates a document without storing it, with the strict validation of kubectl.
-async fn create(client: &Client, document: &Value) -> Result<Value, String> {
+pub(super) async fn create(client: &Client, document: &Value) -> Result<Value, String> {
     let path = format!("{PATH}?dryRun=All&fieldValidation=Strict");
     request(client, http::Method::POST, &path, document).await
 }

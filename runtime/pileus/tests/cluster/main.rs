@@ -19,6 +19,7 @@ mod conformance;
 mod crd;
 mod credentials;
 mod delivery;
+mod drafts;
 mod gate;
 mod hetzner;
 mod history;
