@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Error, ErrorKind, Instances, LoadBalancers, Provider, Routes, ServiceRequirements};
+use pileus_cloud::{
+    Error, ErrorKind, Instances, LoadBalancers, LocalInstance, Provider, Routes, ServiceRequirements,
+};
 use pileus_gate::{Gate, MemoryBudget, Replies, ReplyCounts, Urgency, View};
 use tokio::time::Instant;
 
@@ -89,19 +91,31 @@ impl Guest {
 
     /// The provider as controllers see it.
     pub fn provider(self) -> Provider {
-        let (declaration, guest) = (self.declaration(), Arc::new(self));
+        Self::shared(&Arc::new(self))
+    }
+
+    /// The provider as a node manager sees it, with what describes the instance of this machine, if it has that capability.
+    pub fn local_provider(self) -> (Provider, Option<Arc<dyn LocalInstance>>) {
+        let guest = Arc::new(self);
+        let local =
+            guest.component.local_instance.as_ref().map(|_| Arc::clone(&guest) as Arc<dyn LocalInstance>);
+        (Self::shared(&guest), local)
+    }
+
+    fn shared(guest: &Arc<Self>) -> Provider {
+        let declaration = guest.declaration();
         let Declaration { largest_lookup_batch, service_requirements, largest_route_batch, .. } = declaration;
         Provider {
             name: guest.name.to_string(),
             schemes: declaration.schemes,
             node_labels: declaration.node_labels,
-            instances: largest_lookup_batch.map(|_| Arc::clone(&guest) as Arc<dyn Instances>),
+            instances: largest_lookup_batch.map(|_| Arc::clone(guest) as Arc<dyn Instances>),
             largest_lookup_batch: largest_lookup_batch.unwrap_or(1),
             load_balancers: service_requirements
                 .as_ref()
-                .map(|_| Arc::clone(&guest) as Arc<dyn LoadBalancers>),
+                .map(|_| Arc::clone(guest) as Arc<dyn LoadBalancers>),
             service_requirements: service_requirements.unwrap_or_default(),
-            routes: largest_route_batch.map(|_| Arc::clone(&guest) as Arc<dyn Routes>),
+            routes: largest_route_batch.map(|_| Arc::clone(guest) as Arc<dyn Routes>),
             largest_route_batch: largest_route_batch.unwrap_or(1),
         }
     }

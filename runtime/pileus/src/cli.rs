@@ -2,10 +2,12 @@
 
 mod admin_server;
 mod completion;
+mod controllers;
 mod duration;
 mod inspect;
 mod leader_election;
 mod node_controllers;
+mod node_manager;
 mod operate;
 mod plan;
 mod provider_document;
@@ -31,11 +33,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::error::Error;
 pub use admin_server::AdminServer;
 pub use completion::{Completion, Shell};
+pub use controllers::{ControllerName, ControllerSelection};
 pub(crate) use duration::duration;
 pub use inspect::Inspect;
 pub use leader_election::LeaderElection;
 pub(crate) use leader_election::MAX_LEASE_DURATION;
 pub use node_controllers::NodeControllers;
+pub use node_manager::NodeManager;
 pub use operate::{Access, Order, Rollback, Status, Swap};
 pub use plan::Plan;
 pub use provider_document::ProviderDocument;
@@ -99,6 +103,8 @@ impl Pileus {
 pub enum Command {
     /// Run the controllers of a cluster with a provider
     Run(Box<Run>),
+    /// Keep the Node of this machine up to date from the machine's metadata service
+    NodeManager(Box<NodeManager>),
     /// Preview changes to the cloud without making any
     Plan(Plan),
     /// Show a component's capabilities, imports, exports, requested hosts and request rules

@@ -155,9 +155,17 @@ pub enum Error {
     },
     /// The provider has no capability that a controller uses.
     #[error(
-        "provider {provider}: no controller can use it: it exports neither instances nor load balancers, and routes need --cluster-cidr; see `pileus inspect` for its exports"
+        "provider {provider}: no controller can use it: it exports neither instances nor load balancers, routes need --cluster-cidr, and --controllers may leave some out; see `pileus inspect` for its exports"
     )]
     NothingToDo {
+        /// The operator's name for the provider.
+        provider: String,
+    },
+    /// The component can't describe the machine that it runs on.
+    #[error(
+        "provider {provider}: the component doesn't export local-instance, which a node manager needs; leave its Nodes to `pileus run`"
+    )]
+    NoLocalInstance {
         /// The operator's name for the provider.
         provider: String,
     },
@@ -258,7 +266,7 @@ impl Error {
             },
             Self::NoDraft { .. } => 4,
             Self::Source(source) => source_code(source),
-            Self::NothingToDo { .. } | Self::Incompatible { .. } => 3,
+            Self::NothingToDo { .. } | Self::Incompatible { .. } | Self::NoLocalInstance { .. } => 3,
             Self::Nonconforming { .. } | Self::NotTested { .. } => 5,
             Self::NotHeld(_) | Self::NotCarriedOut { .. } | Self::Cluster { .. } | Self::Unplanned { .. } => {
                 6

@@ -29,6 +29,7 @@ mod joining;
 mod leader;
 mod node;
 mod node_lifecycle;
+mod node_manager;
 mod outputs;
 mod plan;
 mod planted;
