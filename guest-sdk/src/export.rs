@@ -76,13 +76,14 @@ pub fn describe_local_instance<P: LocalInstance>(
     }
 }
 
-/// A description of the local instance with the SDK's types. What the soft deadline cut short is pending.
+/// A description of the local instance with the SDK's types. A service that is silent until the soft deadline is unavailable: it
+/// doesn't say that it knows nothing yet.
 pub(crate) async fn described_local_instance<P: LocalInstance>(
     node: &NodeReference,
 ) -> Result<LocalAnswer, Error> {
     match configured::<P>()?.describe_local_instance(node).await {
         Ok(answer) => local_instance::check::<P>(node, answer),
-        Err(error) if error.is_past_deadline() => Ok(LocalAnswer::Pending(AFTER_DEADLINE)),
+        Err(error) if error.is_past_deadline() => Err(Error::unavailable(error.message)),
         Err(error) => Err(error),
     }
 }

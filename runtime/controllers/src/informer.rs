@@ -1,9 +1,9 @@
 //! An informer watches all objects of one kind, keeps what matters of each, and notifies subscribers of changes. The
 //! controllers share the informers, so that each kind is watched once.
 //!
-//! What is kept of a kind, and how its objects become facts, is up to its [`InformerStore`]. This module also has what all
-//! requests to the API server share: the timeout and the parameters of patches.
+//! What is kept of a kind, and how its objects become facts, is up to its [`InformerStore`].
 
+mod requests;
 mod store;
 mod version;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::Api;
-use kube::api::{ListParams, PatchParams};
+use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, mpsc};
@@ -22,15 +22,9 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{Error, describe};
 use crate::health::{Health, HealthCheck};
 use crate::metrics::Metrics;
+pub(crate) use requests::{patch_params, result_label, with_timeout};
 pub(crate) use store::{Change, Facts, ObjectStore, key};
 use version::NewestVersion;
-
-/// The name of the writer in `metadata.managedFields`.
-const FIELD_MANAGER: &str = "pileus";
-
-/// How long a request to the API server may take. The server's own limit for such requests is a minute. A request that a
-/// broken network has swallowed must not block its object or a writer forever.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The number of objects in a page of a list. Each page is held as text and as objects before it becomes facts. Nodes have
 /// 12 kB each with their images, so a page is 1.2 MB of text; the 500 of Kubernetes' own clients would be 6 MB.
@@ -81,6 +75,8 @@ pub(crate) struct Informer<S: InformerStore> {
     metrics: Metrics,
     /// How often the API server is asked for its present version.
     version_period: Duration,
+    /// The field selector of the objects; all without one.
+    fields: Option<String>,
     state: Mutex<State<S>>,
     /// The watch was interrupted.
     interrupted: Notify,
@@ -111,10 +107,16 @@ impl<S: InformerStore> Informer<S> {
             check: health.check(check, reason),
             metrics: metrics.clone(),
             version_period,
+            fields: None,
             state: Mutex::new(state),
             interrupted: Notify::new(),
             relist: Notify::new(),
         }
+    }
+
+    /// Watches only the objects that this field selector selects.
+    pub(crate) fn selecting(self, fields: String) -> Self {
+        Self { fields: Some(fields), ..self }
     }
 
     /// Lists and watches the objects until `stop`. Where the API server's store turns out to be older than what this process
@@ -122,7 +124,9 @@ impl<S: InformerStore> Informer<S> {
     pub(crate) async fn watch(&self, api: Api<S::Object>, stop: &CancellationToken) {
         let mut ask = Box::pin(self.ask_for_versions(&api));
         loop {
-            let config = watcher::Config::default().page_size(PAGE_SIZE);
+            let config =
+                watcher::Config { field_selector: self.fields.clone(), ..watcher::Config::default() };
+            let config = config.page_size(PAGE_SIZE);
             // The stream has some kilobytes, which would be a part of every future that holds this one.
             let mut watch = Box::pin(watcher(api.clone(), config).default_backoff());
             loop {
@@ -179,7 +183,8 @@ impl<S: InformerStore> Informer<S> {
     async fn ask_for_version(&self, api: &Api<S::Object>) -> Result<(), Error> {
         // The answer is compared with what was known before it was asked for.
         let asked = self.state().newest;
-        let listed = with_timeout(api.list_metadata(&ListParams::default().limit(1))).await?;
+        let params = ListParams { field_selector: self.fields.clone(), ..ListParams::default().limit(1) };
+        let listed = with_timeout(api.list_metadata(&params)).await?;
         self.on_present_version(asked, &listed.metadata.resource_version.unwrap_or_default());
         Ok(())
     }
@@ -272,40 +277,5 @@ impl<S: InformerStore> Informer<S> {
 
     fn state(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The parameters of all patches.
-pub(crate) fn patch_params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
-}
-
-/// Sends a request to the API server, within [`REQUEST_TIMEOUT`]. A write that timed out may have been done all the same. The
-/// next write then ends in a conflict, and the object is read again.
-///
-/// # Errors
-/// [`Error::Unavailable`] after the timeout, else what the API server answers.
-pub(crate) async fn with_timeout<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-        Ok(answer) => answer.map_err(Error::from),
-        Err(_elapsed) => Err(Error::Unavailable(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()))),
-    }
-}
-
-/// The result of a request, as a metric label.
-pub(crate) fn result_label<T>(result: &Result<T, Error>) -> &'static str {
-    result.as_ref().map_or_else(Error::as_str, |_| "ok")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_without_an_answer_times_out() {
-        let started = Instant::now();
-        let error = with_timeout::<()>(std::future::pending()).await.unwrap_err();
-        assert!(matches!(error, Error::Unavailable(_)), "{error}");
-        assert_eq!(started.elapsed(), REQUEST_TIMEOUT);
     }
 }

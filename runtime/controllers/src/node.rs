@@ -10,6 +10,7 @@ mod apply;
 mod completion;
 mod decide;
 mod labels;
+mod local_instances;
 pub(crate) mod missing;
 mod notices;
 mod plan;
@@ -34,6 +35,7 @@ use crate::deps::ControllerDeps;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::nodes::{CONCURRENT_WRITES, Confirmations, Nodes};
+pub use local_instances::LocalInstances;
 use worker::Worker;
 
 /// What the operator has set for the controller.
@@ -44,13 +46,15 @@ pub struct Settings {
     pub refresh_period: Duration,
     /// Whether a Node keeps the uninitialized taint until the route controller reports its routes (`--wait-for-routes`).
     pub waits_for_routes: bool,
+    /// Whether this process is the node manager of its own Node. Otherwise it leaves Nodes with a node manager alone.
+    pub is_node_manager: bool,
 }
 
 impl Default for Settings {
     /// Upstream makes one call a Node each 5 minutes, and corrects changes of other clients only then. Here
     /// such changes are corrected at once, so the sweep can be rarer.
     fn default() -> Self {
-        Self { refresh_period: Duration::from_mins(30), waits_for_routes: false }
+        Self { refresh_period: Duration::from_mins(30), waits_for_routes: false, is_node_manager: false }
     }
 }
 

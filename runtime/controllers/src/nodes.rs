@@ -71,8 +71,25 @@ impl Nodes {
     /// No Node is known before [`Nodes::watch`] runs, which asks the API server for its version each `version_period`. No
     /// Node belongs to a provider before [`Nodes::set_claims`].
     pub fn new(client: Client, metrics: Metrics, health: &Health, version_period: Duration) -> Self {
-        let informer =
-            Informer::new(("nodes", "node-watch"), Store::default(), &metrics, health, version_period);
+        Self::watched(client, metrics, |metrics| informer(metrics, health, version_period))
+    }
+
+    /// As [`Nodes::new`], of which only the one with this name is ever known.
+    pub fn of_one(
+        client: Client,
+        metrics: Metrics,
+        health: &Health,
+        version_period: Duration,
+        name: &str,
+    ) -> Self {
+        let selector = format!("metadata.name={name}");
+        Self::watched(client, metrics, |metrics| {
+            informer(metrics, health, version_period).selecting(selector)
+        })
+    }
+
+    fn watched(client: Client, metrics: Metrics, informer: impl FnOnce(&Metrics) -> Informer<Store>) -> Self {
+        let informer = informer(&metrics);
         let confirmations = Mutex::default();
         Self { inner: Arc::new(Inner { api: Api::all(client), metrics, informer, confirmations }) }
     }
@@ -196,6 +213,10 @@ impl Nodes {
         });
         Ok(kept)
     }
+}
+
+fn informer(metrics: &Metrics, health: &Health, version_period: Duration) -> Informer<Store> {
+    Informer::new(("nodes", "node-watch"), Store::default(), metrics, health, version_period)
 }
 
 /// Makes writes in this order, several at a time, and passes the result of each to `on_result`. After `stop` no write begins,

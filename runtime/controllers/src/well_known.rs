@@ -26,6 +26,10 @@ pub const ANNOTATION_SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-bala
 /// commas.
 pub const ANNOTATION_OWNED_LABELS: &str = "pileus.dev/owned-labels";
 
+/// Annotation by which the node manager of a Node says that it writes what comes from the instance, so that the central process
+/// leaves the Node alone.
+pub const ANNOTATION_NODE_MANAGER: &str = "pileus.dev/node-manager";
+
 /// Annotation with which an operator releases a Node whose deletion is on hold. Its value is the Node's UID, so that it can't release
 /// another Node of the same name.
 pub const ANNOTATION_RELEASE_DELETION: &str = "pileus.dev/release-deletion";

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Error, ErrorKind, Provider, ServiceRequirements};
+use pileus_cloud::{Error, ErrorKind, LocalInstance, Provider, ServiceRequirements};
 use pileus_gate::{Gate, MemoryBudget, Replies, ReplyCounts, Urgency, View};
 use tokio::time::Instant;
 
@@ -91,6 +91,13 @@ impl Guest {
     pub fn provider(self) -> Provider {
         let (declaration, guest) = (self.declaration(), Arc::new(self));
         declaration.provider(&guest.name, &guest)
+    }
+
+    /// The provider as a node manager sees it, with what describes the instance of this machine, if it has that capability.
+    pub fn local_provider(self) -> (Provider, Option<Arc<dyn LocalInstance>>) {
+        let (declaration, guest) = (self.declaration(), Arc::new(self));
+        let local = guest.component.local_instance.as_ref().map(|_| Arc::clone(&guest) as _);
+        (declaration.provider(&guest.name, &guest), local)
     }
 
     /// Its name, version and component, as its metric shows them.

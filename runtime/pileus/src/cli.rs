@@ -2,12 +2,15 @@
 
 mod admin_server;
 mod completion;
+mod controllers;
 mod duration;
 mod inspect;
 mod leader_election;
 mod node_controllers;
+mod node_manager;
 mod operate;
 mod plan;
+mod provider_document;
 mod provider_new;
 mod provider_test;
 mod pull;
@@ -30,13 +33,16 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::error::Error;
 pub use admin_server::AdminServer;
 pub use completion::{Completion, Shell};
+pub use controllers::{ControllerName, ControllerSelection};
 pub(crate) use duration::duration;
 pub use inspect::Inspect;
 pub use leader_election::LeaderElection;
 pub(crate) use leader_election::MAX_LEASE_DURATION;
 pub use node_controllers::NodeControllers;
+pub use node_manager::NodeManager;
 pub use operate::{Access, Order, Rollback, Status, Swap};
 pub use plan::Plan;
+pub use provider_document::ProviderDocument;
 pub use provider_new::ProviderNew;
 pub use provider_test::ProviderTest;
 pub use pull::Pull;
@@ -97,6 +103,8 @@ impl Pileus {
 pub enum Command {
     /// Run the controllers of a cluster with a provider
     Run(Box<Run>),
+    /// Keep the Node of this machine up to date from the machine's metadata service
+    NodeManager(Box<NodeManager>),
     /// Preview changes to the cloud without making any
     Plan(Plan),
     /// Show a component's capabilities, imports, exports, requested hosts and request rules
@@ -161,11 +169,13 @@ pub struct Provider {
     pub command: ProviderCommand,
 }
 
-/// The commands for authors of providers.
+/// The commands for authors of providers, and for operators who begin with one.
 #[derive(Debug, Subcommand)]
 pub enum ProviderCommand {
     /// Write a new provider in Rust that builds and passes its tests
     New(ProviderNew),
     /// Test a provider against the contract
     Test(ProviderTest),
+    /// Print a CloudProvider document with what a component asks for
+    Document(Box<ProviderDocument>),
 }

@@ -200,6 +200,14 @@ impl CloudProvider {
         read.filter(|_| problems.is_empty()).map(Self::pinned).ok_or(problems)
     }
 
+    /// Parses a document that no file holds yet. Its relative paths stay relative.
+    ///
+    /// # Errors
+    /// All problems of the document.
+    pub(crate) fn from_draft(text: &str) -> Result<Self, Vec<Problem>> {
+        Self::parse(text, &Origin::File { folder: Path::new(""), secrets: &Secrets::default() })
+    }
+
     /// Parses a document.
     ///
     /// # Errors

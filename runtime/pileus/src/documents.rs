@@ -44,6 +44,7 @@ fn the_operators_document_has_the_programs_flags_metrics_and_exit_codes() {
     let mut after = before.clone();
     for (name, text) in [
         ("flags", flags()),
+        ("node manager flags", node_manager_flags()),
         ("upstream flags", upstream_flags()),
         ("metrics", metrics()),
         ("exit codes", format!("```text\n{}\n```\n", cli::EXIT_CODES)),
@@ -103,6 +104,22 @@ fn flags() -> String {
         };
         let help = argument.get_help().unwrap().to_string();
         writeln!(text, "| `--{flag}` | {default} | {upstream} | {} |", cell(&help)).unwrap();
+    }
+    text
+}
+
+fn node_manager_flags() -> String {
+    let mut command = Pileus::command();
+    command.build();
+    let own = command.find_subcommand("node-manager").unwrap();
+    let mut text = "| flag | default | meaning |\n|---|---|---|\n".to_owned();
+    for argument in own.get_arguments().filter(|argument| argument.get_id() != "help") {
+        let Some(flag) = argument.get_long() else { continue };
+        let defaults: Vec<_> =
+            argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        let default = if defaults.is_empty() { String::new() } else { format!("`{}`", defaults.join(",")) };
+        let help = argument.get_help().unwrap().to_string();
+        writeln!(text, "| `--{flag}` | {default} | {} |", cell(&help)).unwrap();
     }
     text
 }

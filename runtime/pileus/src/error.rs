@@ -1,10 +1,14 @@
 //! Errors that end the program, with their exit codes.
 
+mod source;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use pileus_gate::Problem;
+
+use source::source_code;
 
 /// Why the program ends.
 #[derive(Debug, thiserror::Error)]
@@ -154,9 +158,17 @@ pub enum Error {
     },
     /// The provider has no capability that a controller uses.
     #[error(
-        "provider {provider}: no controller can use it: it exports neither instances nor load balancers, and routes need --cluster-cidr; see `pileus inspect` for its exports"
+        "provider {provider}: no controller can use it: it exports neither instances nor load balancers, routes need --cluster-cidr, and --controllers may leave some out; see `pileus inspect` for its exports"
     )]
     NothingToDo {
+        /// The operator's name for the provider.
+        provider: String,
+    },
+    /// The component can't describe the machine that it runs on.
+    #[error(
+        "provider {provider}: the component doesn't export local-instance, which a node manager needs; leave its Nodes to `pileus run`"
+    )]
+    NoLocalInstance {
         /// The operator's name for the provider.
         provider: String,
     },
@@ -195,6 +207,14 @@ pub enum Error {
         provider: String,
         /// What could not be read, and why.
         problems: Vec<String>,
+    },
+    /// What the provider asks for makes no valid document.
+    #[error("provider {provider}: no document can be made of what it asks for with this configuration:{}", Problem::list(.problems))]
+    NoDraft {
+        /// The provider's file or reference.
+        provider: String,
+        /// What is wrong with the document.
+        problems: Vec<Problem>,
     },
     /// The grants, the limits or the provider's rules are invalid.
     #[error("provider {provider}: {source}")]
@@ -248,8 +268,9 @@ impl Error {
                 }
                 _ => 4,
             },
+            Self::NoDraft { .. } => 4,
             Self::Source(source) => source_code(source),
-            Self::NothingToDo { .. } | Self::Incompatible { .. } => 3,
+            Self::NothingToDo { .. } | Self::Incompatible { .. } | Self::NoLocalInstance { .. } => 3,
             Self::Nonconforming { .. } | Self::NotTested { .. } => 5,
             Self::NotHeld(_) | Self::NotCarriedOut { .. } | Self::Cluster { .. } | Self::Unplanned { .. } => {
                 6
@@ -271,56 +292,6 @@ impl Error {
     }
 }
 
-fn source_code(source: &pileus_loader::Error) -> u8 {
-    use pileus_loader::Error as Source;
-    match source {
-        Source::Reference { .. } | Source::Policy { .. } | Source::Settings { .. } | Source::File { .. } => 2,
-        Source::NotComponent { .. } | Source::TooLarge { .. } => 3,
-        Source::Untrusted { .. } => 8,
-        Source::Store { .. } | Source::NotStored { .. } => 1,
-        // The last one is the registry itself, which decides where its mirrors couldn't help.
-        Source::Everywhere { each } => each.last().map_or(6, source_code),
-        Source::NotFound { .. }
-        | Source::Corrupt { .. }
-        | Source::Unauthorized { .. }
-        | Source::Credential { .. }
-        | Source::Misled { .. }
-        | Source::Unreachable { .. }
-        | Source::Timeout { .. }
-        | Source::Answer { .. }
-        | Source::Protocol { .. } => 6,
-    }
-}
-
 fn list(problems: &[impl ToString]) -> String {
     problems.iter().fold(String::new(), |text, problem| text + "\n  " + &problem.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use pileus_loader::{Distrust, Error as Source};
-
-    use super::*;
-
-    #[test]
-    fn of_several_registries_the_last_one_decides_the_exit_code() {
-        let reference = "r.example/p:1".to_owned();
-        let unreachable = || Source::Unreachable { registry: "r.example".to_owned(), cause: String::new() };
-        let untrusted = || Source::Untrusted {
-            source_name: reference.clone(),
-            digest: None,
-            cause: Box::new(Distrust::Unsigned),
-        };
-        let other = || Source::NotComponent { place: reference.clone(), cause: String::new() };
-        for (each, expected) in [
-            (vec![unreachable(), untrusted()], 8),
-            (vec![untrusted(), unreachable()], 6),
-            (vec![unreachable(), other()], 3),
-            (vec![untrusted()], 8),
-            (vec![], 6),
-        ] {
-            let error = Error::Source(Source::Everywhere { each });
-            assert_eq!(error.code(), expected, "{error}");
-        }
-    }
 }

@@ -165,7 +165,7 @@ fn controllers(capability: Capability) -> &'static [&'static str] {
         Capability::Instances => &["cloud-node", "cloud-node-lifecycle"],
         Capability::LoadBalancers => &["service-lb"],
         Capability::Routes => &["node-route"],
-        Capability::LocalInstance => &[],
+        Capability::LocalInstance => &["node-manager"],
     }
 }
 

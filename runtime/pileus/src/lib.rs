@@ -35,10 +35,12 @@ mod inspect;
 mod leader;
 mod leading;
 mod metrics;
+mod node_manager;
 mod order;
 mod order_annotation;
 mod plan;
 mod provider;
+mod provider_document;
 mod provider_new;
 mod provider_test;
 mod providers;
@@ -101,6 +103,7 @@ fn run(pileus: Pileus) -> Result<ExitCode, Error> {
     core_dumps::forbid().map_err(Error::Machine)?;
     match pileus.command {
         Command::Run(arguments) => block_on(start::run(*arguments))?,
+        Command::NodeManager(arguments) => block_on_one_thread(node_manager::run(*arguments))?,
         Command::Plan(arguments) => return block_on(plan::run(arguments)),
         Command::Inspect(arguments) => block_on(inspect::run(*arguments))?,
         Command::Push(arguments) => block_on(push::run(arguments))?,
@@ -117,6 +120,7 @@ fn run(pileus: Pileus) -> Result<ExitCode, Error> {
         Command::Provider(provider) => match provider.command {
             ProviderCommand::New(arguments) => provider_new::run(arguments)?,
             ProviderCommand::Test(arguments) => block_on(provider_test::run(arguments))?,
+            ProviderCommand::Document(arguments) => block_on(provider_document::run(*arguments))?,
         },
         Command::Completion(arguments) => completion::run(&arguments),
         Command::Compile => {}
@@ -125,7 +129,19 @@ fn run(pileus: Pileus) -> Result<ExitCode, Error> {
 }
 
 fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Machine)?;
+    finish(&mut tokio::runtime::Builder::new_multi_thread(), work)
+}
+
+/// As [`block_on`], for a process that does one thing at a time and has to be small.
+fn block_on_one_thread<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    finish(&mut tokio::runtime::Builder::new_current_thread(), work)
+}
+
+fn finish<T>(
+    builder: &mut tokio::runtime::Builder,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let runtime = builder.enable_all().build().map_err(Error::Machine)?;
     let outcome = runtime.block_on(work);
     // A process that has lost its lease must not wait for a name lookup or a running guest.
     runtime.shutdown_background();

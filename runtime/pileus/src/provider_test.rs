@@ -40,6 +40,7 @@ use crate::sources::read_file;
 use crate::terminal::{clear_progress, progress};
 use crate::{telemetry, terminal};
 use input::TestInput;
+pub(crate) use input::configuration_text;
 use probe::Subject;
 use report::Report;
 

@@ -160,6 +160,17 @@ pub(crate) fn trust_policy(flags: &SourceFlags) -> Result<TrustPolicy, Error> {
 
 /// A key that the operator names by its file.
 fn public_key(text: &str) -> Result<Key, Error> {
+    let (name, pem) = key_text(text)?;
+    let wrong = |cause: &str| Error::Flag { flag: "key", value: text.to_owned(), problem: cause.to_owned() };
+    let key = PublicKey::from_pem(&pem).map_err(wrong)?;
+    Ok(Key { name, key, expires: None })
+}
+
+/// The name of a key of the command line, and the text of its file.
+///
+/// # Errors
+/// [`Error::Flag`].
+pub(crate) fn key_text(text: &str) -> Result<(String, String), Error> {
     let wrong = |problem: String| Error::Flag { flag: "key", value: text.to_owned(), problem };
     // A path may have this character, too.
     let (name, file) = match text.split_once('=') {
@@ -170,8 +181,7 @@ fn public_key(text: &str) -> Result<Key, Error> {
         }
     };
     let pem = std::fs::read_to_string(file).map_err(|error| wrong(format!("can't read the key: {error}")))?;
-    let key = PublicKey::from_pem(&pem).map_err(|cause| wrong(cause.to_owned()))?;
-    Ok(Key { name, key, expires: None })
+    Ok((name, pem))
 }
 
 /// What the trust in a component rests on, in words.

@@ -42,6 +42,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let stop = stop_on_signal()?;
     let secrets = Secrets::default();
     let route = arguments.route_controller.route(arguments.cluster())?;
+    let route = route.filter(|_| arguments.controllers.runs(cli::ControllerName::Route));
     let file =
         arguments.provider.clone().map(|path| FollowedFile::read(path, secrets.clone())).transpose()?;
     if let Some(document) = file.as_ref().and_then(FollowedFile::document) {
@@ -58,7 +59,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let gates = watch::Sender::default();
     let shown = admin::Sources {
         health: health.clone(),
-        leader: election.status(),
+        leader: Some(election.status()),
         registry: Arc::new(registry),
         gates: gates.subscribe(),
     };
@@ -148,6 +149,7 @@ fn provider_deps(
         metrics: metrics.controllers.clone(),
         host,
         cluster: own_cluster,
+        controllers: arguments.controllers,
         node_controllers: arguments.node_controllers,
         service_controller: arguments.service_controller,
         route,

@@ -48,6 +48,8 @@ pub(crate) struct WorkDeps {
     /// The name of this machine or Pod.
     pub(crate) host: String,
     pub(crate) cluster: pileus_cloud::Cluster,
+    /// Which controllers the operator wants.
+    pub(crate) controllers: cli::ControllerSelection,
     pub(crate) node_controllers: cli::NodeControllers,
     pub(crate) service_controller: cli::ServiceController,
     /// `None` where the route controller is turned off.
@@ -177,8 +179,10 @@ impl Working {
         let health = self.health.part();
         let metrics = self.metrics();
         let mut watches = JoinSet::new();
-        // Without load balancers Services aren't watched.
-        let services = provider.load_balancers.is_some().then(|| {
+        // Without a service controller Services aren't watched.
+        let serves_services =
+            provider.load_balancers.is_some() && deps.controllers.runs(cli::ControllerName::Service);
+        let services = serves_services.then(|| {
             let requirements = &provider.service_requirements;
             Services::new(deps.client.clone(), metrics.clone(), &health, requirements, VERSION_PERIOD)
         });
@@ -191,6 +195,7 @@ impl Working {
         let credentials = CredentialConditions::new(gates.clone(), &health);
         watches.spawn(credentials.update());
         let settings = Settings {
+            controllers: deps.controllers.clone(),
             nodes: deps.node_controllers.clone(),
             service: service::Settings {
                 is_default: conditions.is_default,

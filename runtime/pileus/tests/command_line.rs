@@ -705,7 +705,7 @@ async fn inspect_has_the_same_values_in_text_and_json() {
         assert!(["compiler", "cache"].contains(&json["code"]["from"].as_str().unwrap()), "{json:#}");
         assert_eq!(json["contract"], json!({"version": "0.2.0", "accepted": "0.2.x"}));
         let list = |name: &str| json[name].as_array().unwrap().clone();
-        assert!(list("exports").iter().all(told) && list("exports").len() == 4, "{text} {json:#}");
+        assert!(list("exports").iter().all(told) && list("exports").len() == 5, "{text} {json:#}");
         for import in list("imports") {
             let provides = import["provides"].as_str().unwrap_or("linked, provides nothing");
             assert!(
@@ -724,6 +724,7 @@ async fn inspect_has_the_same_values_in_text_and_json() {
                     "name": "instances", "controllers": ["cloud-node", "cloud-node-lifecycle"],
                     "largestBatch": 5000, "sideBySide": true,
                 },
+                {"name": "local-instance", "controllers": ["node-manager"], "largestBatch": 1, "sideBySide": false},
                 {"name": "load-balancers", "controllers": ["service-lb"], "largestBatch": 1000, "sideBySide": true},
                 {"name": "routes", "controllers": ["node-route"], "largestBatch": 1000, "sideBySide": false},
             ])

@@ -14,9 +14,9 @@ use crate::{Simulated, machine_id};
 const CREATION: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
-struct Machine {
+pub(crate) struct Machine {
     id: String,
-    name: String,
+    pub(crate) name: String,
     state: State,
     r#type: Option<String>,
     zone: Option<String>,
@@ -56,7 +56,7 @@ fn instance_list(list: (Vec<Machine>, Result<(), Error>)) -> InstanceList {
     })
 }
 
-fn answer(Machine { id, state, r#type, zone, region, addresses, labels, .. }: Machine) -> Answer {
+pub(crate) fn answer(Machine { id, state, r#type, zone, region, addresses, labels, .. }: Machine) -> Answer {
     let state = match state {
         State::Creating => return Answer::Pending(CREATION),
         State::Running => pileus_guest::InstanceState::Running,

@@ -1,9 +1,10 @@
 //! The provider for the simulated cloud, and the model for provider authors. This file has its configuration and the
-//! settings that follow from it. `instance`, `route` and `load_balancer` have one capability each. `shared` shows load
-//! balancers in a cloud where many Services share one.
+//! settings that follow from it. `instance`, `local_instance`, `route` and `load_balancer` have one capability each. `shared` shows
+//! load balancers in a cloud where many Services share one.
 
 mod instance;
 mod load_balancer;
+mod local_instance;
 mod route;
 mod shared;
 
@@ -21,6 +22,8 @@ use serde::Deserialize;
 pub struct Simulated {
     /// The base URL of the simulated cloud's API, as in `http://simulator:8080`.
     endpoint: http::BaseUrl,
+    /// The base URL of the machine's metadata service, for node managers.
+    metadata: Option<http::BaseUrl>,
     /// Whether each Service gets a load balancer of its own, or all of a cluster share one.
     #[serde(default)]
     load_balancers: Style,
@@ -41,7 +44,7 @@ enum Style {
     Shared,
 }
 
-export_provider!(Simulated, instances, load_balancers, routes);
+export_provider!(Simulated, instances, local_instance, load_balancers, routes);
 
 impl Provider for Simulated {
     type Configuration = Self;
@@ -67,6 +70,9 @@ impl Provider for Simulated {
             if kind != "machines" {
                 settings = settings.rules(all.write_rules(["PUT", "DELETE"]).map(|it| it.limit("writes")));
             }
+        }
+        if let Some(metadata) = &self.metadata {
+            settings = local_instance::settings(settings, metadata);
         }
         if self.load_balancers == Style::Shared {
             settings = settings.one_at_a_time(Capability::LoadBalancers);

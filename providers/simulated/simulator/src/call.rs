@@ -18,13 +18,21 @@ pub enum Kind {
     Delete,
     /// A token for other calls.
     Token,
+    /// What a machine's metadata service says about it.
+    Metadata,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 6] = [Self::List, Self::Get, Self::Create, Self::Change, Self::Delete, Self::Token];
+    pub const ALL: [Self; 7] =
+        [Self::List, Self::Get, Self::Create, Self::Change, Self::Delete, Self::Token, Self::Metadata];
     /// The kinds that change something.
     pub const WRITES: [Self; 3] = [Self::Create, Self::Change, Self::Delete];
+
+    /// Whether it needs a token. What issues tokens can't ask for one, and a metadata service answers every process of its machine.
+    pub fn needs_token(self) -> bool {
+        !matches!(self, Self::Token | Self::Metadata)
+    }
 
     /// Whether it changes something.
     pub fn is_write(self) -> bool {

@@ -95,7 +95,7 @@ mod tests {
         let none = serde_json::json!({
             "ok": 0, "not-found": 0, "unauthorized": 0, "throttled": 0, "error": 0, "lost": 0,
         });
-        for kind in ["list", "get", "create", "change", "delete", "token"] {
+        for kind in ["list", "get", "create", "change", "delete", "token", "metadata"] {
             assert_eq!(json["calls"][kind], none, "{kind}");
         }
     }

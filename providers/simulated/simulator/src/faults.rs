@@ -41,6 +41,17 @@ pub struct Faults {
     pub operations: Operations,
     /// Writes whose precondition holds are refused as if another client had just written.
     pub preconditions: Chance,
+    /// Metadata services speak of another machine.
+    pub metadata: Metadata,
+}
+
+/// What metadata services say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Metadata {
+    /// All of them speak of the machine of this name, and answer 404 if it doesn't exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speaks_of: Option<String>,
 }
 
 /// How long requests take.
@@ -204,6 +215,7 @@ impl Faults {
             hidden,
             operations,
             preconditions,
+            metadata: _,
         } = &faults;
         for (name, share) in [
             ("throttle", throttle.share),

@@ -112,11 +112,11 @@ impl Buckets {
         &self.quotas
     }
 
-    /// Takes a token for a request, or refuses it. `None` where such requests are unlimited. Token requests always are,
-    /// because the identity service doesn't have these quotas. `now` must not decrease.
+    /// Takes a token for a request, or refuses it. `None` where such requests are unlimited. Requests for tokens and
+    /// metadata always are, because these services don't have these quotas. `now` must not decrease.
     pub fn take(&mut self, kind: Kind, now: Duration) -> Option<QuotaStatus> {
         let bucket = match kind {
-            Kind::Token => return None,
+            Kind::Token | Kind::Metadata => return None,
             _ if self.all.is_some() => &mut self.all,
             Kind::List | Kind::Get => &mut self.read,
             Kind::Create | Kind::Change | Kind::Delete => &mut self.write,

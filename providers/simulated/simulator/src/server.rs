@@ -4,6 +4,7 @@
 
 pub mod admin;
 mod machines;
+mod metadata;
 pub mod middleware;
 mod overview;
 mod resources;
@@ -239,6 +240,7 @@ fn router(shared: SharedCloud) -> Router {
         .merge(resources::<SharedLoadBalancer>(&shared, "/v1/shared-load-balancers"))
         .merge(admin::routes())
         .route("/admin/state", get(overview::state))
+        .route("/admin/metadata/{machine}", put(metadata::start))
         .route("/oauth2/token", call(&shared, Kind::Token, post(tokens::client_credentials)))
         .route("/metadata/identity/oauth2/token", call(&shared, Kind::Token, get(tokens::machine_identity)))
         .route("/", get(page::show));

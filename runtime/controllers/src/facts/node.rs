@@ -13,8 +13,9 @@ use pileus_cloud::{Address, AddressKind, NodeReference, ProviderId};
 
 use crate::claims::{Claims, NodeOwner};
 use crate::well_known::{
-    ANNOTATION_NODE_IP, ANNOTATION_OWNED_LABELS, ANNOTATION_RELEASE_DELETION, CONDITION_MACHINE_ABSENT,
-    LABEL_EXCLUDE, LABELS_ZONE, REASON_ROUTE_CREATED, TAINT_AUTOSCALER_DELETES, TAINT_UNINITIALIZED,
+    ANNOTATION_NODE_IP, ANNOTATION_NODE_MANAGER, ANNOTATION_OWNED_LABELS, ANNOTATION_RELEASE_DELETION,
+    CONDITION_MACHINE_ABSENT, LABEL_EXCLUDE, LABELS_ZONE, REASON_ROUTE_CREATED, TAINT_AUTOSCALER_DELETES,
+    TAINT_UNINITIALIZED,
 };
 pub use node_ips::NodeIps;
 use node_ips::node_ips;
@@ -73,6 +74,8 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     /// The keys of the labels that Pileus owns, from [`ANNOTATION_OWNED_LABELS`].
     pub owned_labels: BTreeSet<String>,
+    /// Whether its own node manager writes what comes from the instance: it has [`ANNOTATION_NODE_MANAGER`].
+    pub has_node_manager: bool,
     /// The status of the condition `Ready`.
     pub readiness: Readiness,
     /// Since when the condition `Ready` has its status. `None` where there is no such condition.
@@ -126,6 +129,7 @@ impl NodeFacts {
             node_ips: annotation(ANNOTATION_NODE_IP)
                 .map_or(NodeIps::Given(Vec::new()), |text| node_ips(text)),
             owned_labels: owned.map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect(),
+            has_node_manager: annotation(ANNOTATION_NODE_MANAGER).is_some(),
             readiness: match condition("Ready") {
                 Some("True") => Readiness::True,
                 Some("False") => Readiness::False,

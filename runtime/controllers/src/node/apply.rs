@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::plan::{Action, Completion};
 use crate::facts::node::NodeFacts;
 use crate::nodes::PatchTarget;
-use crate::well_known::ANNOTATION_OWNED_LABELS;
+use crate::well_known::{ANNOTATION_NODE_MANAGER, ANNOTATION_OWNED_LABELS};
 
 /// A merge patch of a Node.
 #[derive(Debug)]
@@ -50,15 +50,22 @@ fn addresses_patch(node: &NodeFacts, addresses: &[Address]) -> Value {
 /// A merge patch with the resourceVersion. It replaces the list of taints, and no taint that another client adds meanwhile may
 /// get lost. A label that another client sets meanwhile isn't ours either. Null removes a label or an annotation.
 fn complete_patch(node: &NodeFacts, completion: &Completion) -> Value {
-    let Completion { provider_id, labels, owned_labels, taints } = completion;
+    let Completion { provider_id, labels, owned_labels, taints, marks_node_manager } = completion;
     let mut metadata = Map::new();
     metadata.insert("uid".to_owned(), json!(node.uid));
     metadata.insert("resourceVersion".to_owned(), json!(node.resource_version));
     metadata.insert("labels".to_owned(), json!(labels));
+    let mut annotations = Map::new();
     if let Some(owned) = owned_labels {
         let keys: Vec<_> = owned.iter().map(String::as_str).collect();
         let keys = (!keys.is_empty()).then(|| keys.join(","));
-        metadata.insert("annotations".to_owned(), json!({ANNOTATION_OWNED_LABELS: keys}));
+        annotations.insert(ANNOTATION_OWNED_LABELS.to_owned(), json!(keys));
+    }
+    if *marks_node_manager {
+        annotations.insert(ANNOTATION_NODE_MANAGER.to_owned(), json!("true"));
+    }
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), json!(annotations));
     }
     let mut spec = Map::new();
     if let Some(id) = provider_id {

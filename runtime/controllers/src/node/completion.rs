@@ -8,7 +8,7 @@ use pileus_cloud::{Answer, Instance, Purpose, Retry};
 use super::Controller;
 use super::apply::{PatchRequest, patch_request};
 use super::decide::{SyncResult, retry};
-use super::plan::{Action, Blocked, Goal, Plan, plan, plan_with_routes, release};
+use super::plan::{Action, Blocked, Goal, Plan, plan, plan_with_routes, release, with_mark};
 use crate::error::Error;
 use crate::facts::node::NodeFacts;
 
@@ -94,11 +94,12 @@ impl Controller {
     }
 
     fn plan(&self, node: &NodeFacts, goal: &Goal) -> Plan {
-        match goal {
+        let plan = match goal {
             Goal::Instance(instance) if self.settings.waits_for_routes => plan_with_routes(node, instance),
             Goal::Instance(instance) => plan(node, instance),
-            Goal::Released => release(node),
-        }
+            Goal::Released => return release(node),
+        };
+        if self.settings.is_node_manager { with_mark(node, plan) } else { plan }
     }
 
     /// Whether the instance belonged to a deleted Node of this name. A list may still show such an instance although it is

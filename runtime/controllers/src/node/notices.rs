@@ -16,6 +16,8 @@ const MAX_CAUSES: usize = 64;
 pub(super) struct Notices {
     /// The UID of the Node, and the digests of what was told about it, by its name.
     told: HashMap<String, (String, BTreeSet<u64>)>,
+    /// Whether the operator knows that node managers run.
+    has_node_managers: bool,
 }
 
 impl Notices {
@@ -28,6 +30,14 @@ impl Notices {
         let mut hasher = DefaultHasher::new();
         cause.hash(&mut hasher);
         told.1.len() < MAX_CAUSES && told.1.insert(hasher.finish())
+    }
+
+    /// Whether these changes show the first Node with a node manager.
+    pub(super) fn shows_node_managers(&mut self, changes: &[Change]) -> bool {
+        let is_managed = |change: &Change| matches!(change, Change::Present(node) if node.has_node_manager);
+        let is_first = !self.has_node_managers && changes.iter().any(is_managed);
+        self.has_node_managers |= is_first;
+        is_first
     }
 
     /// Forgets Nodes that are gone.

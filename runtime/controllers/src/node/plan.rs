@@ -58,6 +58,8 @@ pub(super) struct Completion {
     pub(super) owned_labels: Option<BTreeSet<String>>,
     /// The remaining taints, where the uninitialized taint is removed.
     pub(super) taints: Option<Vec<Taint>>,
+    /// Whether the Node gets the mark of its node manager.
+    pub(super) marks_node_manager: bool,
 }
 
 /// The next step for a Node.
@@ -116,6 +118,7 @@ pub(super) fn release(node: &NodeFacts) -> Plan {
         labels: BTreeMap::new(),
         owned_labels: None,
         taints: Some(remaining_taints(node)),
+        marks_node_manager: false,
     }))
 }
 
@@ -130,6 +133,26 @@ pub(super) fn plan_with_routes(node: &NodeFacts, instance: &Instance) -> Plan {
             }
             Plan::Write(Action::Complete(tainted))
         }
+        other => other,
+    }
+}
+
+/// The same plan for a node manager, which marks its Node in the same write, or in one of its own where nothing else is due.
+pub(super) fn with_mark(node: &NodeFacts, plan: Plan) -> Plan {
+    if node.has_node_manager || node.is_deleting {
+        return plan;
+    }
+    match plan {
+        Plan::Write(Action::Complete(completion)) => {
+            Plan::Write(Action::Complete(Completion { marks_node_manager: true, ..completion }))
+        }
+        Plan::Nothing => Plan::Write(Action::Complete(Completion {
+            provider_id: None,
+            labels: BTreeMap::new(),
+            owned_labels: None,
+            taints: None,
+            marks_node_manager: true,
+        })),
         other => other,
     }
 }
@@ -164,6 +187,7 @@ fn completion(node: &NodeFacts, instance: &Instance) -> Option<Completion> {
         labels: changes,
         owned_labels: owned,
         taints: node.is_uninitialized().then(|| remaining_taints(node)),
+        marks_node_manager: false,
     })
 }
 
@@ -204,7 +228,14 @@ mod tests {
     fn apply(node: &mut NodeFacts, action: Action) {
         match action {
             Action::SetAddresses(addresses) => node.addresses = addresses,
-            Action::Complete(Completion { provider_id, labels, owned_labels, taints }) => {
+            Action::Complete(Completion {
+                provider_id,
+                labels,
+                owned_labels,
+                taints,
+                marks_node_manager,
+            }) => {
+                node.has_node_manager |= marks_node_manager;
                 if provider_id.is_some() {
                     assert_eq!(node.provider_id, None, "a provider ID is set once");
                     node.provider_id = provider_id;
@@ -300,6 +331,28 @@ mod tests {
             works.labels.clear();
             assert_eq!(settle(&mut works), Plan::Nothing);
         }
+    }
+
+    #[test]
+    fn a_node_manager_marks_its_node_once_and_not_before_the_taint_goes() {
+        let settle = |node: &mut NodeFacts| {
+            let mut writes = Vec::new();
+            while let Plan::Write(action) = with_mark(node, plan(node, &instance())) {
+                apply(node, action);
+                writes.push((node.has_node_manager, node.is_uninitialized()));
+                assert!(writes.len() < 9, "the writes never end");
+            }
+            writes
+        };
+        let mut joins = node();
+        assert_eq!(settle(&mut joins), [(false, true), (true, false)]);
+        assert_eq!(joins, NodeFacts { has_node_manager: true, ..initialized() });
+        assert_eq!(settle(&mut joins), [], "marked already");
+        assert_eq!(settle(&mut initialized()), [(true, false)], "of the central process before");
+        let going = NodeFacts { is_deleting: true, ..initialized() };
+        assert_eq!(with_mark(&going, Plan::Nothing), Plan::Nothing);
+        let blocked = Plan::Blocked(Blocked::NoAddress);
+        assert_eq!(with_mark(&node(), blocked.clone()), blocked, "a node that isn't served isn't marked");
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub(super) struct NodeQueue {
     period: Duration,
     /// Whether it matters that a Node has got its routes.
     waits_for_routes: bool,
+    /// Whether Nodes with a node manager are served, too.
+    serves_managed: bool,
     /// The number of Nodes with the uninitialized taint.
     uninitialized: usize,
 }
@@ -85,6 +87,7 @@ impl NodeQueue {
             first_sweep: None,
             period,
             waits_for_routes: settings.waits_for_routes,
+            serves_managed: settings.is_node_manager,
             uninitialized: 0,
         }
     }
@@ -105,13 +108,19 @@ impl NodeQueue {
         self.first_sweep = self.first_sweep.or(Some(now));
         for change in changes {
             match change {
-                Change::Present(facts) if !facts.is_deleting && facts.belongs_to(&self.provider.name) => {
+                Change::Present(facts) if self.serves(&facts) => {
                     self.on_present(&facts, now);
                 }
                 Change::Present(facts) => self.on_gone(&facts.name),
                 Change::Gone(name) => self.on_gone(&name),
             }
         }
+    }
+
+    /// Whether a Node is kept up to date here.
+    fn serves(&self, node: &NodeFacts) -> bool {
+        let is_ours = node.belongs_to(&self.provider.name) && (self.serves_managed || !node.has_node_manager);
+        is_ours && !node.is_deleting
     }
 
     /// Applies a Node that is new or has changed. A change of a busy Node is only stored: most such changes are our own writes,
@@ -130,7 +139,7 @@ impl NodeQueue {
         }
     }
 
-    /// Removes a Node that is gone, is being deleted, or belongs to another provider.
+    /// Removes a Node that is gone, is being deleted, or belongs to another provider or to its node manager.
     fn on_gone(&mut self, name: &str) {
         if let Some(entry) = self.nodes.remove(name) {
             self.uninitialized -= usize::from(entry.facts.is_uninitialized());
@@ -322,6 +331,21 @@ mod tests {
 
     fn waiting(name: &str) -> NodeFacts {
         NodeFacts::registered(name)
+    }
+
+    #[test]
+    fn a_node_with_a_node_manager_is_served_by_that_alone() {
+        let managed = NodeFacts { has_node_manager: true, ..working("a") };
+        let (mut queue, now) = queue(&[managed.clone(), working("b")]);
+        assert!(!queue.contains("a") && queue.contains("b"));
+        see(&mut queue, &[NodeFacts { has_node_manager: true, ..working("b") }], now);
+        assert!(!queue.contains("b"), "its node manager has taken over");
+        see(&mut queue, &[working("a")], now);
+        assert!(queue.contains("a"), "an operator has removed the mark");
+        let settings = Settings { is_node_manager: true, ..Settings::default() };
+        let mut of_node_manager = NodeQueue::new(model::provider("fake"), &settings);
+        see(&mut of_node_manager, &[managed], now);
+        assert!(of_node_manager.contains("a"));
     }
 
     fn working(name: &str) -> NodeFacts {

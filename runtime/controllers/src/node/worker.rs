@@ -456,7 +456,7 @@ mod tests {
             let (events, _) = Events::start(api.client(), "cloud-node-controller", "test", metrics.clone());
             let nodes = Nodes::new(api.client(), metrics.clone(), &Health::default(), VERSION_PERIOD);
             nodes.set_claims(model::claims());
-            let settings = Settings { refresh_period: PERIOD, waits_for_routes };
+            let settings = Settings { refresh_period: PERIOD, waits_for_routes, is_node_manager: false };
             let addresses = ClusterAddresses::new(nodes.clone(), None, ["10.0.99.1".parse().unwrap()]);
             let deps =
                 ControllerDeps { nodes: nodes.clone(), addresses, provider, events, metrics, jitter: || 0.5 };

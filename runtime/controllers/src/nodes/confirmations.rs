@@ -177,7 +177,10 @@ impl State {
             let Some(provider_id) = &node.provider_id else { continue };
             let entry = self.entries.get(&node.uid).filter(|entry| entry.provider_id == *provider_id);
             let Some(entry) = entry.filter(|entry| entry.is_established) else {
-                unusable.insert(node.uid.clone());
+                // A node manager has asked the instance itself, and records nothing here.
+                if !node.has_node_manager {
+                    unusable.insert(node.uid.clone());
+                }
                 continue;
             };
             established += 1;

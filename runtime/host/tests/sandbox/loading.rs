@@ -176,7 +176,7 @@ async fn a_provider_is_loaded_with_its_description_and_settings() {
         Component::load(&engine, Verified::from_operator(guest("simulated_provider"), "test")).await.unwrap();
     assert_eq!(
         component.capabilities,
-        [Capability::Instances, Capability::LoadBalancers, Capability::Routes]
+        [Capability::Instances, Capability::LocalInstance, Capability::LoadBalancers, Capability::Routes]
     );
     assert_eq!(component.contract, "0.2.0");
     assert!(component.imports.contains(&"pileus:provider/call@0.2.0".to_owned()), "{:?}", component.imports);

@@ -31,7 +31,11 @@ pub struct NodeControllers {
 impl NodeControllers {
     /// The settings of the node controller.
     pub(crate) const fn node(&self, waits_for_routes: bool) -> node::Settings {
-        node::Settings { refresh_period: self.node_status_update_frequency, waits_for_routes }
+        node::Settings {
+            refresh_period: self.node_status_update_frequency,
+            waits_for_routes,
+            is_node_manager: false,
+        }
     }
 
     /// The settings of the node lifecycle controller.

@@ -6,8 +6,8 @@ use clap::Args;
 use pileus_cloud::Cluster;
 
 use super::{
-    AdminServer, Compiled, EXIT_CODES, LeaderElection, LogFormat, NodeControllers, RouteController,
-    ServiceController, StoreFolder,
+    AdminServer, Compiled, ControllerSelection, EXIT_CODES, LeaderElection, LogFormat, NodeControllers,
+    RouteController, ServiceController, StoreFolder,
 };
 
 const EXAMPLES: &str = "\
@@ -67,6 +67,10 @@ pub struct Run {
     /// Which of several replicas leads.
     #[command(flatten)]
     pub leader_election: LeaderElection,
+
+    /// Which controllers run.
+    #[command(flatten)]
+    pub controllers: ControllerSelection,
 
     /// Settings of the controllers for Nodes.
     #[command(flatten)]

@@ -10,8 +10,6 @@ const CIDRS: &str = "not needed: kube-controller-manager assigns Pod CIDRs to No
 const NOTHING: &str = "not needed: it has no effect upstream any more";
 const ACCOUNT: &str =
     "not needed: all controllers use the service account of the Pod and the role of deploy/rbac.yaml";
-const CONTROLLERS: &str = "not needed: `pileus inspect` shows which controllers a component enables; --cluster-cidr and \
-                           --configure-cloud-routes control routes";
 const START: &str = "not needed: all controllers start at once";
 const RESYNC: &str = "use --node-status-update-frequency, --load-balancer-audit-period and \
                       --route-reconciliation-period";
@@ -42,7 +40,6 @@ pub(crate) const TABLE: &[(&str, &[&str])] = &[
     (CIDRS, &["allocate-node-cidrs", "cidr-allocator-type"]),
     (NOTHING, &["node-sync-period", "allow-untagged-cloud", "external-cloud-volume-plugin"]),
     (ACCOUNT, &["use-service-account-credentials"]),
-    (CONTROLLERS, &["controllers"]),
     (START, &["controller-start-interval"]),
     (RESYNC, &["min-resync-period"]),
     (CLIENT, &["kube-api-qps", "kube-api-burst"]),

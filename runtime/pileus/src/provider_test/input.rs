@@ -77,16 +77,19 @@ impl TestInput {
             (None, component) => Ok(Self {
                 component: component.unwrap_or_default(), // the command line requires one of the two
                 trust: TrustPolicy::default(),
-                configuration: configuration.map(configuration_text).transpose()?,
+                configuration: configuration.map(|given| configuration_text("config", given)).transpose()?,
                 access: Access { grants, ..Access::default() },
             }),
         }
     }
 }
 
-fn configuration_text(given: &str) -> Result<String, Error> {
-    let invalid =
-        |problem: String| Error::Flag { flag: "config", value: given.chars().take(80).collect(), problem };
+/// Reads the configuration that a flag gives: JSON text, or a file of JSON or YAML.
+///
+/// # Errors
+/// [`Error::Flag`].
+pub(crate) fn configuration_text(flag: &'static str, given: &str) -> Result<String, Error> {
+    let invalid = |problem: String| Error::Flag { flag, value: given.chars().take(80).collect(), problem };
     let (text, is_file) = if given.trim_start().starts_with('{') {
         (given.to_owned(), false)
     } else {
@@ -106,9 +109,12 @@ mod tests {
 
     #[test]
     fn a_configuration_is_json_text_or_a_file() {
-        assert_eq!(configuration_text(r#" {"a": [1]}"#).unwrap(), r#"{"a":[1]}"#);
+        assert_eq!(configuration_text("config", r#" {"a": [1]}"#).unwrap(), r#"{"a":[1]}"#);
         for text in ["{", "no-such-file", ""] {
-            assert!(matches!(configuration_text(text), Err(Error::Flag { flag: "config", .. })), "{text}");
+            assert!(
+                matches!(configuration_text("config", text), Err(Error::Flag { flag: "config", .. })),
+                "{text}"
+            );
         }
     }
 }

@@ -25,6 +25,8 @@ const EVENTS_DRAIN: Duration = Duration::from_secs(2);
 
 /// What the operator has set for the controllers.
 pub(super) struct Settings {
+    /// Which controllers the operator wants.
+    pub(super) controllers: cli::ControllerSelection,
     pub(super) nodes: cli::NodeControllers,
     pub(super) service: service::Settings,
     /// `None` where the route controller is turned off.
@@ -90,9 +92,16 @@ impl Controllers {
         let nodes_wait = settings.route.as_ref().is_some_and(|route| route.nodes_wait);
         let flags = settings.nodes;
         let node_settings = flags.node(nodes_wait && provider.routes.is_some());
-        let node = node::Controller::new(deps_of("cloud-node-controller"), node_settings);
-        let deps = deps_of("cloud-node-lifecycle-controller");
-        let node_lifecycle = node_lifecycle::Controller::new(deps, flags.node_lifecycle());
+        let runs = |name| settings.controllers.runs(name);
+        let node = runs(cli::ControllerName::CloudNode)
+            .then(|| node::Controller::new(deps_of("cloud-node-controller"), node_settings))
+            .flatten();
+        let node_lifecycle = runs(cli::ControllerName::CloudNodeLifecycle)
+            .then(|| {
+                let deps = deps_of("cloud-node-lifecycle-controller");
+                node_lifecycle::Controller::new(deps, flags.node_lifecycle())
+            })
+            .flatten();
         let service = services.and_then(|services| {
             service::Controller::new(deps_of("service-controller"), services, settings.service)
         });

@@ -137,6 +137,18 @@ impl Cloud {
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 
+    /// Starts the metadata service of the machine of this name, and tells its port.
+    pub(crate) async fn metadata_service(&self, machine: &str) -> u16 {
+        let path = format!("/admin/metadata/{machine}");
+        let started = self.order(Method::PUT, &path, &json!(null), 201).await.json();
+        started["url"].as_str().unwrap().rsplit(':').next().unwrap().parse().unwrap()
+    }
+
+    /// How many calls of this kind it was asked for.
+    pub(crate) async fn calls(&self, kind: &str) -> u64 {
+        calls(&self.web.get("/admin/counters").await.json(), &[kind], |_| true)
+    }
+
     /// Replaces what it knows of its only client: from now on each request needs a token.
     pub(crate) async fn set_credentials(&self, credentials: Value) {
         self.order(Method::PUT, "/admin/credentials", &credentials, 200).await;

@@ -18,7 +18,7 @@ const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 const PATH: &str = "/apis/pileus.dev/v1alpha1/cloudproviders";
 
 /// An API server that serves the resource.
-async fn kubernetes() -> Kubernetes {
+pub(super) async fn kubernetes() -> Kubernetes {
     let kubernetes = Kubernetes::start().await.unwrap();
     kubernetes.apply(format!("{MANIFESTS}/crd.yaml")).await.unwrap();
     let client = kubernetes.admin();
@@ -45,7 +45,7 @@ async fn request(client: &Client, method: http::Method, path: &str, body: &Value
 }
 
 /// Creates a document without storing it, with the strict validation of kubectl.
-async fn create(client: &Client, document: &Value) -> Result<Value, String> {
+pub(super) async fn create(client: &Client, document: &Value) -> Result<Value, String> {
     let path = format!("{PATH}?dryRun=All&fieldValidation=Strict");
     request(client, http::Method::POST, &path, document).await
 }
@@ -207,7 +207,11 @@ async fn the_manifests_can_be_applied() {
     let kubernetes = kubernetes().await;
     kubernetes.apply_role().await.unwrap();
     kubernetes.apply(format!("{MANIFESTS}/pileus.yaml")).await.unwrap();
+    kubernetes.apply(format!("{MANIFESTS}/node-manager.yaml")).await.unwrap();
     let client = kubernetes.admin();
+    let path = "/apis/apps/v1/namespaces/kube-system/daemonsets/pileus-node-manager";
+    let node_manager = request(&client, http::Method::GET, path, &Value::Null).await.unwrap();
+    assert!(is_admitted(&client, "node-manager", &node_manager["spec"]["template"]["spec"]).await);
     let path = "/apis/apps/v1/namespaces/kube-system/deployments/pileus";
     let deployment = request(&client, http::Method::GET, path, &Value::Null).await.unwrap();
     let pod = deployment["spec"]["template"]["spec"].clone();
@@ -226,13 +230,17 @@ async fn the_manifests_can_be_applied() {
         (&json!(false), &json!({"drop": ["ALL"]}))
     );
     assert!(container["livenessProbe"].is_object() && container["readinessProbe"].is_object());
-    // Apart from the network of its node, such a Pod is admitted where Pods have to be as restricted as possible.
+    assert!(is_admitted(&client, "pileus", &pod).await);
+}
+
+/// Whether a Pod is admitted, apart from the network of its node, where Pods have to be as restricted as possible.
+async fn is_admitted(client: &Client, name: &str, pod: &Value) -> bool {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace",
-        "metadata": {"name": "restricted", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+        "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
     });
-    request(&client, http::Method::POST, "/api/v1/namespaces", &namespace).await.unwrap();
-    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pileus"}, "spec": pod});
+    request(client, http::Method::POST, "/api/v1/namespaces", &namespace).await.unwrap();
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod});
     pod["spec"]["serviceAccountName"] = json!("default");
     pod["spec"]["serviceAccount"] = json!("default");
     pod["spec"]["hostNetwork"] = json!(false);
@@ -240,10 +248,9 @@ async fn the_manifests_can_be_applied() {
         pod["spec"]["containers"][0][probe]["httpGet"].as_object_mut().unwrap().remove("host");
     }
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    request(&client, http::Method::POST, "/api/v1/namespaces/restricted/serviceaccounts", &account)
-        .await
-        .unwrap();
-    request(&client, http::Method::POST, "/api/v1/namespaces/restricted/pods?dryRun=All", &pod)
-        .await
-        .unwrap();
+    let path = format!("/api/v1/namespaces/{name}/serviceaccounts");
+    request(client, http::Method::POST, &path, &account).await.unwrap();
+    let path = format!("/api/v1/namespaces/{name}/pods?dryRun=All");
+    let admitted = request(client, http::Method::POST, &path, &pod).await;
+    admitted.inspect_err(|refusal| eprintln!("{name}: {refusal}")).is_ok()
 }

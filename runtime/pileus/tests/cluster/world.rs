@@ -96,7 +96,28 @@ impl World {
     /// As [`World::start_with`], with this kubeconfig.
     pub(crate) async fn start_by(&self, document: &Value, kubeconfig: &Path) -> Run {
         let path = self.replace_document(document);
-        Run::start(Some(&path), kubeconfig, &self.flags, &self.variables).await
+        Run::start("run", Some(&path), kubeconfig, &self.flags, &self.variables).await
+    }
+
+    /// Starts the node manager of a Node with this document and kubeconfig, and waits until its admin server listens.
+    pub(crate) async fn start_node_manager(
+        &self,
+        node: &str,
+        document: &Value,
+        kubeconfig: &Path,
+        flags: &[&str],
+    ) -> Run {
+        let path = self.folder.path().join(format!("node-manager-{node}.yaml"));
+        std::fs::write(&path, document.to_string()).unwrap();
+        let variables = [("NODE_NAME", node.to_owned())];
+        Run::start("node-manager", Some(&path), kubeconfig, flags, &variables).await
+    }
+
+    /// A file of this name in the folder of the test.
+    pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
     }
 
     /// Starts Pileus with the CloudProvider resources of the cluster, and waits until its admin server listens. It has a store
@@ -107,7 +128,7 @@ impl World {
         let kubeconfig = self.kubernetes.kubeconfig(User::Pileus);
         // Registry and cloud are on loopback.
         let flags = [&self.flags[..], &["--provider-node-access"]].concat();
-        Run::start(None, &kubeconfig, &flags, &variables).await
+        Run::start("run", None, &kubeconfig, &flags, &variables).await
     }
 
     /// Gives the replicas another document.
@@ -260,6 +281,7 @@ pub(crate) fn document(package: &str, configuration: &Value, grants: &Value) -> 
 
 impl Run {
     async fn start(
+        subcommand: &str,
         document: Option<&Path>,
         kubeconfig: &Path,
         flags: &[&str],
@@ -268,7 +290,7 @@ impl Run {
         // One for all tests, so that the same component isn't compiled again and again.
         let compiled = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
         let mut command = Command::new(env!("CARGO_BIN_EXE_pileus"));
-        command.arg("run").arg("--kubeconfig").arg(kubeconfig);
+        command.arg(subcommand).arg("--kubeconfig").arg(kubeconfig);
         command.args(document.iter().flat_map(|file| [std::ffi::OsStr::new("--provider"), file.as_os_str()]));
         command.args(["--admin-address", "127.0.0.1:0"]).arg("--compiled-code").arg(compiled);
         command.args(flags).env_remove("PILEUS_LOG");
@@ -385,6 +407,11 @@ impl Run {
         self.logged(&["stopping once the writes in flight have been answered", "SIGTERM"]).await;
         self.logged(&["INFO", ": stopped"]).await;
         self.process.take().unwrap().stop(SOON).await.unwrap()
+    }
+
+    /// Its process ID.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.as_ref().unwrap().id()
     }
 
     /// Whether it has ended by itself, with the code of a lease that was lost; a panic or a signal has another one.

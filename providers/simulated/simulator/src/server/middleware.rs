@@ -120,7 +120,7 @@ async fn handle<C: Cloud>(
     };
     let entry = request_entry(&cloud, &request, Some(kind));
     let is_let_in = cloud
-        .traffic(|traffic, now| kind == Kind::Token || traffic.tokens.admits(now, token(request.headers())));
+        .traffic(|traffic, now| !kind.needs_token() || traffic.tokens.admits(now, token(request.headers())));
     let (parts, body) = request.into_parts();
     // The body is read first: after it, a client that disconnects has made its request; before it, it hasn't.
     let body = to_bytes(body, C::MAX_BODY_BYTES).await;

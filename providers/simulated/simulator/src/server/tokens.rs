@@ -8,8 +8,7 @@ use axum::response::Response;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::SharedCloud;
-use super::response;
+use super::{SharedCloud, metadata, response};
 use crate::credentials::{IssuedToken, Proof};
 
 /// The type of an assertion of RFC 7523.
@@ -100,12 +99,8 @@ pub(super) async fn machine_identity(
     headers: HeaderMap,
     Query(query): Query<MetadataQuery>,
 ) -> Response {
-    // A forged request through a proxy or a web application lacks this header, or has the proxy's header.
-    if headers.get("metadata").is_none_or(|value| !value.as_bytes().eq_ignore_ascii_case(b"true")) {
-        return denied(StatusCode::BAD_REQUEST, "invalid_request", "the header Metadata: true is required");
-    }
-    if headers.contains_key("x-forwarded-for") {
-        return denied(StatusCode::BAD_REQUEST, "invalid_request", "requests through a proxy are refused");
+    if let Err(why) = metadata::check(&headers) {
+        return denied(StatusCode::BAD_REQUEST, "invalid_request", why);
     }
     let (Some(_), Some(resource)) = (query.api_version, query.resource) else {
         return denied(StatusCode::BAD_REQUEST, "invalid_request", "api-version and resource are required");

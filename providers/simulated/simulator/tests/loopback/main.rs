@@ -10,6 +10,7 @@ mod api;
 mod client;
 mod faults;
 mod load_balancers;
+mod metadata;
 mod operator;
 mod process;
 mod quotas;

@@ -35,6 +35,7 @@ impl NodeFacts {
             node_ips: NodeIps::Given(Vec::new()),
             labels: BTreeMap::new(),
             owned_labels: BTreeSet::new(),
+            has_node_manager: false,
             readiness: Readiness::Unknown,
             readiness_since: None,
             is_held: false,

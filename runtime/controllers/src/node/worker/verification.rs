@@ -11,18 +11,31 @@ use super::Worker;
 use crate::facts::node::{NodeFacts, Readiness};
 use crate::node::work_kind::WorkKind;
 use crate::nodes::{Change, Confirmations};
+use crate::well_known::ANNOTATION_NODE_MANAGER;
 
 impl Worker {
     /// Applies changes of Nodes. The first ones are all Nodes.
     pub(super) fn observe(&mut self, changes: Vec<Change>, now: Instant) {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         self.notices.observe(&changes);
+        self.tell_of_node_managers(&changes);
         for change in &changes {
             self.missing.observe(change, &self.controller.provider.name, now);
         }
         self.queue.observe(changes, now);
         if is_first {
             self.controller.confirmations.begin(self.queue.nodes());
+        }
+    }
+
+    /// Tells the operator once that node managers do a part of this controller's work.
+    fn tell_of_node_managers(&mut self, changes: &[Change]) {
+        if !self.controller.settings.is_node_manager && self.notices.shows_node_managers(changes) {
+            tracing::warn!(
+                annotation = ANNOTATION_NODE_MANAGER,
+                "node managers keep nodes up to date, and this process leaves those alone: start it with \
+                 --controllers=*,-cloud-node, or remove the node managers and then the annotation"
+            );
         }
     }
 

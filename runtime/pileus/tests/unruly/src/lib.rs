@@ -174,7 +174,7 @@ impl Provider for Unruly {
         }
         let settings = Settings::default().endpoint(self.cloud.endpoint(&reason));
         if self.breaks == Breaks::NoRules {
-            return settings;
+            return settings.notice(Problem::new("breaks", "a promise is broken on purpose"));
         }
         let pages = || Place::Query("cursor".to_owned());
         let codes = self.cloud.codes(http::CodePlace::Json("code".to_owned()));
