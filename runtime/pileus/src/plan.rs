@@ -30,6 +30,8 @@ use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use crate::{cli, cluster, telemetry, terminal};
 pub(crate) use dry_run::DryRunProvider;
+#[cfg(test)]
+pub(crate) use preview::Findings;
 pub(crate) use preview::{Identity, Preview, PreviewedChange, Section};
 pub(crate) use snapshot::{ClusterSnapshot, cluster_uid};
 

@@ -9,7 +9,9 @@
 //!                                                                       └ Serving, Working: what serves calls
 //! ```
 
+mod access;
 mod actions;
+mod candidate;
 mod compare;
 mod job;
 mod prepare;
@@ -35,7 +37,6 @@ use crate::recorded::Recorded;
 use crate::working::Working;
 pub(crate) use compare::Comparison;
 use job::{Done, Made, Prepared, sleep_until};
-use prepare::Ready;
 pub(crate) use prepare::ReleaseDeps;
 pub(crate) use record::{Record, of_resource};
 pub(crate) use shown::Shown;
@@ -180,6 +181,7 @@ impl Releases {
                 let event = Event::Spec(document.followed(generation));
                 self.last_generation = generation;
                 self.document = Some(document);
+                self.narrow();
                 self.on_event(event).await
             }
             Input::Recorded(recorded) => Box::pin(self.on_recorded(*recorded)).await,
@@ -263,6 +265,7 @@ impl Releases {
                 let (ready, guest) = *ready;
                 self.versions.insert(release.component, ready.description.version.clone());
                 self.prepared.entry(release).or_default().ready = Some(ready);
+                self.narrow();
                 self.serving.add(release, guest);
             }
             Some((release, Made::Distrust(error))) => {
@@ -292,9 +295,5 @@ impl Releases {
         self.serving.assign(self.state.roles());
         self.show();
         Ok(())
-    }
-
-    fn ready(&self, release: Release) -> Option<&Ready> {
-        self.prepared.get(&release)?.ready.as_ref()
     }
 }

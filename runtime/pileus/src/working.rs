@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::Client;
 use pileus_cloud::Provider;
-use pileus_controllers::claims::Claim;
+use pileus_controllers::claims::{Claim, Overlap};
 use pileus_controllers::facts::service::NodeSelector;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
@@ -66,6 +66,21 @@ impl Conditions {
         let CloudProvider { classes, node_selector, is_default, .. } = document;
         let (classes, node_selector) = (classes.clone(), node_selector.clone());
         Self { declaration, classes, node_selector, is_default: *is_default }
+    }
+
+    /// What the provider of this name, whose document was made at this time, claims for itself.
+    fn claim(&self, name: &str, created_at: Timestamp) -> Claim {
+        let Self { declaration, classes, node_selector, is_default } = self.clone();
+        let serves_services = declaration.service_requirements.is_some();
+        Claim {
+            name: name.to_owned(),
+            created_at,
+            schemes: declaration.schemes,
+            node_selector,
+            classes: if serves_services { classes } else { Vec::new() },
+            is_default: is_default && serves_services,
+            looks_up_instances: declaration.largest_lookup_batch.is_some(),
+        }
     }
 }
 
@@ -130,24 +145,15 @@ impl Working {
         provider: Provider,
         gate: Gate,
     ) -> Result<(), Error> {
-        self.deps.claims.set(self.claim(&conditions, &provider));
+        self.deps.claims.set(conditions.claim(&self.name, self.created_at));
         self.wanted = Some((conditions, provider, gate));
         self.reconsider().await
     }
 
-    /// What the provider claims for itself.
-    fn claim(&self, conditions: &Conditions, provider: &Provider) -> Claim {
-        let serves_services = provider.load_balancers.is_some();
-        let Conditions { classes, node_selector, is_default, .. } = conditions.clone();
-        Claim {
-            name: self.name.clone(),
-            created_at: self.created_at,
-            schemes: provider.schemes.clone(),
-            node_selector,
-            classes: if serves_services { classes } else { Vec::new() },
-            is_default: is_default && serves_services,
-            looks_up_instances: provider.instances.is_some(),
-        }
+    /// Finds what a release would claim that another provider has, and the present release doesn't.
+    pub(crate) fn new_overlaps(&self) -> impl Fn(&Conditions) -> Vec<Overlap> + Send + use<> {
+        let (deps, name, created_at) = (Arc::clone(&self.deps), self.name.clone(), self.created_at);
+        move |conditions| deps.claims.new_overlaps(&conditions.claim(&name, created_at))
     }
 
     /// Waits until other providers claim something else. Then [`Working::reconsider`] is due.
