@@ -82,7 +82,7 @@ pub enum Stance {
 
 /// A provider that looks up the instances of Nodes.
 pub trait Instances: Provider {
-    /// Looks up the instance of one Node. Changes nothing in the cloud.
+    /// Looks up the instance of one Node. Changes nothing in the cloud: the host denies its writes.
     fn lookup(&self, purpose: Purpose, node: &NodeReference) -> impl Future<Output = Result<Answer, Error>>;
 
     /// Lists all instances. None, which is the default, if the cloud can't.

@@ -129,6 +129,18 @@ pub fn overlaps(claims: &[Claim]) -> Vec<Overlap> {
     Claims::new(claims.to_vec()).1
 }
 
+/// What overlaps once a provider claims `next`, and doesn't among the present claims. It is about this provider, as the one that
+/// is refused or the one that is kept: a new release must neither lose its own Nodes and Services nor take those of another.
+pub fn new_overlaps(claims: &[Claim], next: &Claim) -> Vec<Overlap> {
+    let others = claims.iter().filter(|claim| claim.name != next.name);
+    let after: Vec<_> = others.chain([next]).cloned().collect();
+    let before = overlaps(claims);
+    let is_new = |overlap: &Overlap| {
+        (overlap.refused == next.name || overlap.keeper == next.name) && !before.contains(overlap)
+    };
+    overlaps(&after).into_iter().filter(is_new).collect()
+}
+
 /// The claims of the providers that run, the oldest first. No two overlap. Clones share them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims(Arc<[Claim]>);
@@ -315,6 +327,40 @@ mod tests {
                 [],
                 "what stands overlaps nowhere"
             );
+        }
+    }
+
+    #[test]
+    fn a_next_release_overlaps_only_what_the_one_before_did_not() {
+        type Edit = fn(&mut Claim);
+        let others = [younger("a", 1), Claim { classes: texts(&["x/y"]), ..younger("c", 3) }];
+        let rows: [(&str, Edit, Edit, &[&str]); 6] = [
+            ("the same", |_| {}, |_| {}, &[]),
+            ("an older one's scheme", |_| {}, |b| b.schemes.push("a".to_owned()), &["provider b is refused"]),
+            (
+                "a younger one's scheme",
+                |_| {},
+                |b| b.schemes.push("c".to_owned()),
+                &["provider c is refused"],
+            ),
+            ("a younger one's class", |_| {}, |b| b.classes = texts(&["x/y"]), &["provider c is refused"]),
+            ("what it had", |b| b.schemes.push("a".to_owned()), |b| b.schemes.push("a".to_owned()), &[]),
+            (
+                "more than it had",
+                |b| b.schemes.push("a".to_owned()),
+                |b| b.schemes.extend(texts(&["a", "c"])),
+                &[],
+            ),
+        ];
+        for (row, edit_present, edit_next, expected) in rows {
+            let (mut present, mut next) = (younger("b", 2), younger("b", 2));
+            edit_present(&mut present);
+            edit_next(&mut next);
+            let found = new_overlaps(&[&others[..], &[present]].concat(), &next);
+            assert_eq!(found.len(), expected.len(), "{row}: {found:?}");
+            for (overlap, start) in found.iter().zip(expected) {
+                assert!(overlap.to_string().starts_with(start), "{row}: {overlap}");
+            }
         }
     }
 

@@ -177,6 +177,18 @@ impl Credentials {
         Ok(chosen.map(|(_, kept)| kept))
     }
 
+    /// The name of the credential for a request, and of those that are sent along.
+    ///
+    /// # Errors
+    /// [`Error::Credential`].
+    pub(crate) fn names_for(&self, request: &Request) -> Result<Option<(String, Vec<String>)>, Error> {
+        let names = |kept: &HostCredential| {
+            let auxiliary = kept.auxiliary.iter().filter_map(|place| self.0.get(*place));
+            (kept.renewer.name(), auxiliary.map(|other| other.renewer.name()).collect())
+        };
+        Ok(self.chosen(request)?.map(names))
+    }
+
     /// Attaches the credential for this request, if there is one, and those that are sent along. Waits for them until the soft
     /// deadline at most.
     ///

@@ -6,18 +6,20 @@
 
 mod address;
 mod grant;
+mod phase;
 mod tunnel;
 
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
 
 use crate::problem::Problem;
 pub use address::BlockReason;
 pub(crate) use address::Blocked;
 pub use grant::MissingGrant;
+pub use phase::Phase;
 pub use tunnel::TunnelError;
 
 /// Why a request wasn't carried, or its response not delivered.
@@ -82,6 +84,22 @@ pub enum Error {
         url: String,
         /// What the grants lack, and so what to add.
         missing: MissingGrant,
+    },
+    /// The request may change something, and its call may only read. The provider must send it in another call, or call it a
+    /// read.
+    #[error(
+        "{method} {url} of provider {provider} is denied: {function} may only read; if the request changes nothing, a rule \
+         of the provider must call it a read"
+    )]
+    ReadOnly {
+        /// The provider that sent it.
+        provider: String,
+        /// Its method.
+        method: String,
+        /// Its scheme, host, port and path.
+        url: String,
+        /// The function that was called.
+        function: &'static str,
     },
     /// The host has only addresses that the grant doesn't open.
     #[error(
@@ -227,6 +245,7 @@ impl Error {
             | Self::ExtraRoots { .. }
             | Self::Malformed { .. }
             | Self::Denied { .. }
+            | Self::ReadOnly { .. }
             | Self::AddressBlocked { .. }
             | Self::HeadersTooLarge { .. }
             | Self::BodyTooLarge { .. }
@@ -255,6 +274,7 @@ impl Error {
             Self::ExtraRoots { .. } => "extra_roots",
             Self::Malformed { .. } => "malformed",
             Self::Denied { .. } => "denied",
+            Self::ReadOnly { .. } => "read_only",
             Self::AddressBlocked { .. } => "address_blocked",
             Self::HeadersTooLarge { .. } => "headers_too_large",
             Self::BodyTooLarge { .. } => "body_too_large",
@@ -272,29 +292,5 @@ impl Error {
             Self::Unsearchable { .. } => "unsearchable",
             Self::Protocol { .. } => "protocol_error",
         }
-    }
-}
-
-/// What the gate was waiting for when the time was over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// A connection: name, address and TLS. The request hasn't left.
-    Connect,
-    /// The head of the response.
-    FirstByte,
-    /// The next part of the response's body.
-    BetweenBytes,
-    /// Anything, when the call's hard deadline came.
-    Call,
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connect => "to connect",
-            Self::FirstByte => "to start its response",
-            Self::BetweenBytes => "to continue its response",
-            Self::Call => "for the rest of the call",
-        })
     }
 }

@@ -15,6 +15,8 @@
 mod config;
 mod pipeline;
 mod prepare;
+mod present;
+mod reads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +28,6 @@ use crate::cache::{Cache, CacheState, View};
 use crate::connection::Connection;
 use crate::cpu_account::CpuAccount;
 use crate::credentials::{CredentialState, Credentials, OnReplaced};
-use crate::dry_run::DryRun;
 use crate::error::Error;
 use crate::interceptor::Interceptor;
 use crate::limits::{Limiter, LimitsState, Urgency};
@@ -42,6 +43,7 @@ use crate::trust;
 use crate::upstream::Upstream;
 use crate::writes::Writes;
 pub use config::Config;
+use present::PresentAccess;
 
 /// The only path from one provider to its cloud. Cheap to clone; clones share connections, limits and the cache.
 #[derive(Debug, Clone)]
@@ -53,6 +55,10 @@ pub struct Gate {
     budget: Option<MemoryBudget>,
     interceptor: Option<Arc<dyn Interceptor>>,
     account: Option<CpuAccount>,
+    /// The function that is called, if it may only read.
+    reader: Option<&'static str>,
+    /// What a POST does by the rules of another gate, where the own ones don't suffice.
+    other_rules: Option<Arc<Rules>>,
 }
 
 /// The stages, and what they share.
@@ -60,6 +66,7 @@ pub struct Gate {
 struct Inner {
     provider: Arc<str>,
     upstreams: Vec<Upstream>,
+    present: PresentAccess,
     rules: Arc<Rules>,
     refusals: Arc<Refusals>,
     /// One body of a request at a time is read, if it is long, so that a provider never has more than one thread for that.
@@ -164,6 +171,7 @@ impl Gate {
         let inner = Inner {
             provider,
             upstreams,
+            present: PresentAccess::default(),
             rules,
             refusals,
             reading,
@@ -175,8 +183,21 @@ impl Gate {
             shutdown,
             resolver,
         };
-        let (inner, urgency) = (Arc::new(inner), Urgency::default());
-        Ok(Self { inner, interceptor: None, replies: None, budget: None, view: None, account: None, urgency })
+        Ok(Self::of(inner))
+    }
+
+    fn of(inner: Inner) -> Self {
+        Self {
+            inner: Arc::new(inner),
+            urgency: Urgency::default(),
+            view: None,
+            replies: None,
+            budget: None,
+            interceptor: None,
+            account: None,
+            reader: None,
+            other_rules: None,
+        }
     }
 
     /// The same gate for a call of this urgency. Without it a call has the lowest.
@@ -215,14 +236,6 @@ impl Gate {
     #[must_use]
     pub fn with_interceptor(self, interceptor: Arc<dyn Interceptor>) -> Self {
         Self { interceptor: Some(interceptor), ..self }
-    }
-
-    /// The same gate for a dry run: it answers each request that may change something with 503 and a header `Pileus-Gate:
-    /// dry-run`, and records it. Reads and polls of operations are carried as usual. A dry run allows nothing that the gate doesn't allow.
-    #[must_use]
-    pub fn dry_run(self) -> (Self, DryRun) {
-        let dry_run = DryRun::default();
-        (self.with_interceptor(Arc::new(dry_run.clone())), dry_run)
     }
 
     /// Takes no more requests, and ends the reads and the writes that haven't been sent. Writes in flight are finished.

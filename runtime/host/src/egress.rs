@@ -192,7 +192,7 @@ impl WasiHttpHooks for Egress {
             waits.end();
             let response = response.map_err(|error| {
                 unanswered.on_error(&line, begun, &error);
-                if matches!(error, Error::Denied { .. } | Error::AddressBlocked { .. }) {
+                if is_denial(&error) {
                     denials.record_denied(url, error.to_string());
                 }
                 to_wasi(&error)
@@ -216,6 +216,11 @@ impl WasiHttpHooks for Egress {
         // A task of wasmtime's runs it, so it carries the span of its call along.
         Box::new(self.account.clone().measure(send.in_current_span()))
     }
+}
+
+/// Whether the gate denied a request, so that its message says what to change.
+fn is_denial(error: &Error) -> bool {
+    matches!(error, Error::Denied { .. } | Error::ReadOnly { .. } | Error::AddressBlocked { .. })
 }
 
 /// The buffer of a request's body: a chunk that waits, and one that is on its way.
@@ -256,7 +261,7 @@ fn redacted(uri: &Uri) -> String {
 fn to_wasi(error: &Error) -> WasiError {
     match error {
         Error::Malformed { .. } => WasiError::HttpRequestUriInvalid,
-        Error::Denied { .. } => WasiError::HttpRequestDenied,
+        Error::Denied { .. } | Error::ReadOnly { .. } => WasiError::HttpRequestDenied,
         Error::AddressBlocked { .. } => WasiError::DestinationIpProhibited,
         Error::HeadersTooLarge { .. } => WasiError::HttpRequestHeaderSectionSize(None),
         Error::BodyTooLarge { .. } => WasiError::HttpRequestBodySize(None),

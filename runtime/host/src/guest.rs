@@ -132,16 +132,38 @@ impl Guest {
         }
     }
 
-    /// The options of a call about this many items, with these soft and hard deadlines. It reads from the gate's cache what
-    /// `view` allows, and nothing without a view.
+    /// The options of a call that may only read, about this many items, with these soft and hard deadlines. It reads from the
+    /// gate's cache what `view` allows, and nothing without a view.
+    fn read_options(
+        &self,
+        call: (&'static str, usize),
+        urgency: Urgency,
+        view: Option<&View>,
+        deadlines: [Duration; 2],
+    ) -> CallOptions {
+        self.call_options(self.gate.clone().read_only(call.0), call, urgency, view, deadlines)
+    }
+
+    /// As [`Self::read_options`], of a call that makes changes.
+    fn change_options(
+        &self,
+        call: (&'static str, usize),
+        urgency: Urgency,
+        view: Option<&View>,
+        deadlines: [Duration; 2],
+    ) -> CallOptions {
+        self.call_options(self.gate.clone(), call, urgency, view, deadlines)
+    }
+
     fn call_options(
         &self,
+        gate: Gate,
         (function, items): (&'static str, usize),
         urgency: Urgency,
         view: Option<&View>,
         [soft, hard]: [Duration; 2],
     ) -> CallOptions {
-        let gate = self.gate.clone().with_urgency(urgency);
+        let gate = gate.with_urgency(urgency);
         CallOptions {
             provider: Arc::clone(&self.name),
             function,

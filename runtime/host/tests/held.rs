@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cloud::{Cloud, NAME, Watched};
+use cloud::{Answers, Cloud, NAME, Watched, rule};
 use fixture::{configured, engine, guest, metrics, node};
 use pileus_cloud::{Answer, Purpose};
+use pileus_gate::{Effect, Fence};
 use pileus_host::{Component, Error, Fault, Guest, Limits};
 use pileus_loader::Verified;
 use serde_json::json;
@@ -69,9 +70,11 @@ async fn silent() -> Cloud {
 }
 
 async fn hoarding(behaviour: &str, limits: Limits, cloud: &Cloud) -> Arc<Guest> {
-    let attempt = json!({"method": "PUT", "authority": format!("{NAME}:{}", cloud.port)});
+    let attempt = json!({"method": "POST", "authority": format!("{NAME}:{}", cloud.port)});
     let configuration = json!({"behaviour": behaviour, "attempts": [attempt]}).to_string();
-    let gate = Watched::new(vec![cloud.grant()]).gate;
+    // A lookup may send a POST that a rule calls a read.
+    let (loopback, rules) = (Answers::new(&[&["127.0.0.1"]]), vec![rule("POST", "/**", Effect::Read)]);
+    let gate = Watched::with(vec![cloud.grant()], loopback, rules, Fence::default()).gate;
     configured(&engine(), &configuration, gate, limits, &metrics()).await
 }
 

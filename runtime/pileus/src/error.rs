@@ -119,6 +119,8 @@ pub enum Error {
         version: String,
         /// All reasons.
         problems: Vec<String>,
+        /// Whether it stays so until the spec changes.
+        is_permanent: bool,
     },
     /// The settings of a release can't be used.
     #[error("{problem}")]

@@ -9,7 +9,9 @@
 //!                                                                       └ Serving, Working: what serves calls
 //! ```
 
+mod access;
 mod actions;
+mod candidate;
 mod compare;
 mod inputs;
 mod job;
@@ -38,7 +40,6 @@ use crate::working::{DRAIN, Working};
 pub(crate) use compare::Comparison;
 pub(crate) use inputs::Input;
 use job::{Done, Made, Prepared, sleep_until};
-use prepare::Ready;
 pub(crate) use prepare::ReleaseDeps;
 pub(crate) use record::{Record, of_resource};
 pub(crate) use revisions::Revisions;
@@ -201,6 +202,7 @@ impl Releases {
                 prepared.component = Some(Arc::clone(&ready.component));
                 prepared.verified = None;
                 prepared.ready = Some(ready);
+                self.narrow();
                 self.serving.add(release, guest);
             }
             Some((release, Made::Distrust(error))) => {
@@ -231,9 +233,5 @@ impl Releases {
         self.serving.assign(self.state.roles());
         self.show().await;
         Ok(())
-    }
-
-    fn ready(&self, release: Release) -> Option<&Ready> {
-        self.prepared.get(&release)?.ready.as_ref()
     }
 }

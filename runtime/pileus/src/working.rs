@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use pileus_cloud::Provider;
-use pileus_controllers::claims::Claim;
+use pileus_controllers::claims::Overlap;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
 use pileus_controllers::{ClusterAddresses, Health, HealthCheck, VERSION_PERIOD, route, service};
@@ -120,24 +120,15 @@ impl Working {
         provider: Provider,
         gate: Gate,
     ) -> Result<(), Error> {
-        self.deps.claims.set(self.claim(&conditions, &provider));
+        self.deps.claims.set(conditions.claim(&self.name, self.created_at));
         self.wanted = Some((conditions, provider, gate));
         self.reconsider().await
     }
 
-    /// What the provider claims for itself.
-    fn claim(&self, conditions: &Conditions, provider: &Provider) -> Claim {
-        let serves_services = provider.load_balancers.is_some();
-        let Conditions { classes, node_selector, is_default, .. } = conditions.clone();
-        Claim {
-            name: self.name.clone(),
-            created_at: self.created_at,
-            schemes: provider.schemes.clone(),
-            node_selector,
-            classes: if serves_services { classes } else { Vec::new() },
-            is_default: is_default && serves_services,
-            looks_up_instances: provider.instances.is_some(),
-        }
+    /// Finds what a release would claim that another provider has, and the present release doesn't.
+    pub(crate) fn new_overlaps(&self) -> impl Fn(&Conditions) -> Vec<Overlap> + Send + use<> {
+        let (deps, name, created_at) = (Arc::clone(&self.deps), self.name.clone(), self.created_at);
+        move |conditions| deps.claims.new_overlaps(&conditions.claim(&name, created_at))
     }
 
     /// Waits until other providers claim something else. Then [`Working::reconsider`] is due.

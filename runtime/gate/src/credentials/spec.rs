@@ -9,6 +9,7 @@ use crate::credentials::token_url::TokenUrl;
 use crate::error::Error;
 use crate::path::PathPrefix;
 use crate::pattern::HostPattern;
+use crate::request::Request;
 use crate::secret::Secret;
 use crate::{address, headers};
 
@@ -158,6 +159,16 @@ impl Credential {
     /// Whether its token endpoint is reached over TLS.
     pub(crate) fn speaks_tls(&self) -> bool {
         self.kind.endpoint().is_some_and(|(_, url)| url.0.tls)
+    }
+
+    /// Whether it may be attached to a request.
+    pub(crate) fn is_for(&self, request: &Request) -> bool {
+        let is_metadata = matches!(self.kind, CredentialKind::Metadata { .. });
+        let is_open = if is_metadata { !request.tls } else { request.tls || self.plain };
+        let covers = |prefix: &PathPrefix| matches!(prefix.covers_in_any_case(&request.path), Ok(Some(_)));
+        is_open
+            && self.hosts.iter().any(|host| host.matches(&request.host))
+            && (self.paths.is_empty() || self.paths.iter().any(covers))
     }
 
     /// Its problems, each with the field as the document calls it. A gate accepts only credentials without problems.

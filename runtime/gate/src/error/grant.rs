@@ -31,6 +31,11 @@ pub enum MissingGrant {
         /// The label of the first grant that names endpoint and path.
         grant: String,
     },
+    /// A grant of the present document allows the request, and doesn't open all addresses that the release was given.
+    Addresses {
+        /// The label of that grant.
+        grant: String,
+    },
     /// The path may lead to an identity of this machine, and its metadata service would get a header from the gate. No grant
     /// allows that.
     Identity {
@@ -58,6 +63,11 @@ impl fmt::Display for MissingGrant {
                 f,
                 "the path {cause}, so some servers might see a path that grant {grant} doesn't allow; the provider must send \
                  another, or `paths` of the grant must hold `/`, which allows every path"
+            ),
+            Self::Addresses { grant } => write!(
+                f,
+                "the present CloudProvider document opens fewer `addresses` of grant {grant} than the release was given, which \
+                 can't send such requests any more; they work again once the new settings are active"
             ),
             Self::Identity { credential, cause } => write!(
                 f,

@@ -8,7 +8,6 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
@@ -35,6 +34,7 @@ impl Gate {
     ///
     /// Guarantees:
     /// - Nothing is sent that no grant allows, and nothing to an address that its grant doesn't open.
+    /// - A call that [may only read](Gate::read_only) sends no write.
     /// - Nothing is sent after the soft deadline or over a limit. While the fence is closed, only GET, HEAD and OPTIONS are sent,
     ///   and none that a rule calls a write.
     /// - A request that a limit doesn't let through in time is answered 429 here, with a header `Pileus-Gate` that no
@@ -90,7 +90,8 @@ impl Gate {
         B::Error: std::fmt::Display,
     {
         // Boxed, so that a request that waits doesn't hold room for its preparation.
-        let request = Box::pin(self.prepare(request, deadlines, record)).await?;
+        let mut request = Box::pin(self.prepare(request, deadlines, record)).await?;
+        self.apply_other_rules(&mut request, record);
         let PreparedRequest { canonical, headers, body, classification, .. } = &*request;
         reply.set_request(canonical, headers, body, classification, &self.inner.rules);
         // Before the interceptor, which must not see what the cloud wouldn't.
@@ -102,6 +103,7 @@ impl Gate {
         {
             return Ok(response);
         }
+        self.check_reader(&request)?;
         match &self.view {
             // Boxed, or a request without a view would hold room for it.
             Some(view) => Box::pin(self.read(view, request, record)).await,
@@ -224,7 +226,7 @@ impl Inner {
         }
     }
 
-    /// Credential: attaches the credential and dials. If the cloud answers 401 and a newer credential can be had, sends
+    /// Credential: attaches the credential, if the request is still allowed, and dials. If the cloud answers 401 and a newer credential can be had, sends
     /// the request once more.
     async fn exchange(
         &self,
@@ -235,7 +237,8 @@ impl Inner {
         let Self { credentials, shutdown, writes, .. } = self;
         let write = request.as_write(writes);
         let (headers, body) = (std::mem::take(&mut request.headers), std::mem::take(&mut request.body));
-        let PreparedRequest { canonical, deadlines, .. } = &*request;
+        let PreparedRequest { canonical, upstream, deadlines, .. } = &*request;
+        self.check_present(canonical, upstream.as_ref())?;
         let outgoing = outgoing(canonical, headers, body)?;
         let (outgoing, attached) =
             shutdown.abort_on_close(credentials.attach(canonical, outgoing, deadlines.soft)).await?;

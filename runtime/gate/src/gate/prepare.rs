@@ -129,17 +129,16 @@ impl Gate {
         read.await.map_err(|_| Error::Closed)
     }
 
-    /// The upstream of the first grant that allows a request, unless it asks for an identity of this machine.
+    /// The upstream of the first grant that allows a request, unless it asks for an identity of this machine or the present
+    /// document doesn't allow it any more.
     fn granted(&self, request: &Request) -> Result<&Upstream, Error> {
-        let Inner { upstreams, credentials, .. } = &*self.inner;
+        let Inner { upstreams, credentials, present, .. } = &*self.inner;
         let granted = grants::decide(upstreams, request);
-        let checked = granted.and_then(|upstream| credentials.check(request).map(|()| upstream));
-        checked.map_err(|missing| Error::Denied {
-            provider: self.provider().to_owned(),
-            method: request.method.to_string(),
-            url: request.shown_url(),
-            missing,
-        })
+        let checked = granted.and_then(|upstream| {
+            credentials.check(request)?;
+            present.check(request, upstream.as_ref()).map(|()| upstream)
+        });
+        checked.map_err(|missing| self.inner.denied(request, missing))
     }
 }
 

@@ -181,7 +181,7 @@ impl Guest {
         let options = CallOptions {
             slot_timeout: self.limits.lookup_hard,
             denials: denials.clone(),
-            ..self.call_options((LOOKUP, nodes.len()), urgency(purpose), view, [soft, hard])
+            ..self.read_options((LOOKUP, nodes.len()), urgency(purpose), view, [soft, hard])
         };
         let replies = options.replies.clone();
         let wit_nodes: Vec<_> = nodes.iter().map(convert::node_to_wit).collect();

@@ -181,7 +181,7 @@ impl Guest {
         let view = change_view(changes.iter().any(|change| change.action.is_removal()));
         let options = CallOptions {
             denials: denials.clone(),
-            ..self.call_options((CHANGE, changes.len()), urgency, view.as_ref(), deadlines)
+            ..self.change_options((CHANGE, changes.len()), urgency, view.as_ref(), deadlines)
         };
         let replies = options.replies.clone();
         let (answered, end) = call(&self.component, options, move |store, instance| {
@@ -240,7 +240,7 @@ impl Guest {
         let (load_balancers, wit_cluster) = (self.load_balancers()?, convert::cluster_to_wit(cluster));
         let deadlines = [self.limits.lookup_soft, self.limits.lookup_hard];
         // Reads nothing from the cache, because a listed load balancer may be removed. No user waits for it.
-        let options = self.call_options((LIST, MANY), Urgency::Background, None, deadlines);
+        let options = self.read_options((LIST, MANY), Urgency::Background, None, deadlines);
         let (denials, replies) = (options.denials.clone(), options.replies.clone());
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {

@@ -29,7 +29,7 @@ impl Guest {
         };
         let deadlines = [self.limits.lookup_soft, self.limits.lookup_hard];
         // Reads nothing from the cache: the metadata service is next to the process, and its answer is about one Node.
-        let options = self.call_options((DESCRIBE, 1), Urgency::Initialise, None, deadlines);
+        let options = self.read_options((DESCRIBE, 1), Urgency::Initialise, None, deadlines);
         let (denials, wit_node) = (options.denials.clone(), convert::node_to_wit(node));
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {

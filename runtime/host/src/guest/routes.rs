@@ -76,7 +76,7 @@ impl Guest {
         let (routes, wit_cluster) = (self.routes()?, convert::cluster_to_wit(cluster));
         let deadlines = [self.limits.lookup_soft, self.limits.lookup_hard];
         // Reads nothing from the cache, because changes are planned from the list. They wait for it, so it is urgent.
-        let options = self.call_options((LIST, MANY), Urgency::User, None, deadlines);
+        let options = self.read_options((LIST, MANY), Urgency::User, None, deadlines);
         let (denials, replies) = (options.denials.clone(), options.replies.clone());
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move { routes.load(&mut *store, &instance)?.call_list(store, &wit_cluster).await })
@@ -140,7 +140,7 @@ impl Guest {
         let view = change_view(changes.iter().any(|change| matches!(change.action, RouteAction::Delete(_))));
         let options = CallOptions {
             denials: denials.clone(),
-            ..self.call_options((CHANGE, changes.len()), Urgency::User, view.as_ref(), deadlines)
+            ..self.change_options((CHANGE, changes.len()), Urgency::User, view.as_ref(), deadlines)
         };
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {

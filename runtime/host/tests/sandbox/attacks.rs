@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use pileus_cloud::{Answer, Purpose};
+use pileus_cloud::{
+    Answer, Cluster, LoadBalancers as _, LocalAnswer, LocalInstance as _, Purpose, Service, ServiceAction,
+    ServiceCall, ServiceChange, ServiceProgress,
+};
 use pileus_gate::{
     Classification, Config, Effect, Fence, Gate, Grant, Interception, Interceptor, Request, Rule,
     thread_clock,
@@ -214,10 +217,16 @@ fn only(cloud: &Cloud) -> (Vec<String>, String) {
     (lines, body.to_owned())
 }
 
+/// A lookup may send a POST that a rule calls a read.
+fn reading_by_post(cloud: &Cloud) -> Watched {
+    let rules = vec![rule("POST", "/**", Effect::Read)];
+    Watched::with(vec![cloud.grant()], loopback(), rules, Fence::default())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn row_07_a_guests_framing_is_removed_and_exactly_one_request_arrives() {
     let cloud = Cloud::answering(OK).await;
-    let gate = Watched::new(vec![cloud.grant()]);
+    let gate = reading_by_post(&cloud);
     let attempt = json!({
         "method": "POST", "authority": at(&cloud), "body": ["ab", "c"], "trailers": true,
         "headers": [
@@ -240,7 +249,7 @@ async fn row_07_a_guests_framing_is_removed_and_exactly_one_request_arrives() {
         (json!([["content-length", "9000"]]), false),
     ] {
         let cloud = Cloud::answering(OK).await;
-        let gate = Watched::new(vec![cloud.grant()]);
+        let gate = reading_by_post(&cloud);
         let attempt = json!({"method": "POST", "authority": at(&cloud), "body": ["abc"], "headers": lengths});
         let outcomes = tried(&gate.gate, &json!([attempt])).await.unwrap();
         assert_eq!(outcomes[0] == "200 ok", arrives, "{lengths}: {outcomes:?}");
@@ -292,6 +301,35 @@ async fn row_09_too_many_too_long_or_invalid_headers_of_a_guest_are_refused() {
         assert_eq!(tried(&gate.gate, &with(1, value)).await.unwrap(), ["200 ok"], "WASI leaves it out");
     }
     assert!(cloud.requests().iter().all(|request| !request.contains("x-a")), "{:?}", cloud.requests());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lookup_and_a_list_of_a_guest_send_no_write() {
+    let cloud = Cloud::answering(OK).await;
+    let rules = vec![reads(), rule("POST", "/search", Effect::Read), rule("DELETE", "/**", Effect::Read)];
+    let gate = Watched::with(vec![cloud.grant()], loopback(), rules, Fence::default());
+    let writes = [("DELETE", "/lb"), ("PUT", "/lb"), ("POST", "/lb"), ("GET", "/lb?_method=DELETE")];
+    let reads = [("POST", "/search"), ("GET", "/lb")];
+    let attempt =
+        |(method, path): &(&str, &str)| json!({"method": method, "authority": at(&cloud), "path": path});
+    let attempts: Value = writes.iter().chain(&reads).map(attempt).collect();
+    let guest = guest(&gate.gate, limits(), &json!({"behaviour": "attempt", "attempts": attempts})).await;
+    let is_read = |request: &String| request.starts_with("POST /search ") || request.starts_with("GET /lb ");
+
+    let answers = guest.lookup_once(Purpose::Refresh, &[node("a")]).await.unwrap().unwrap();
+    let [Ok(Answer::Found(looked_up))] = answers.as_slice() else { panic!("{answers:?}") };
+    let described = guest.describe(&node("a")).await.unwrap();
+    let LocalAnswer::Found(described) = described else { panic!("{described:?}") };
+    for found in [looked_up, &described] {
+        let outcomes: Vec<_> = found.labels.iter().map(|(_, outcome)| outcome.as_str()).collect();
+        let (denied, sent) = outcomes.split_at(writes.len());
+        assert!(denied.iter().all(|outcome| outcome.contains("HttpRequestDenied")), "{outcomes:?}");
+        assert_eq!(sent, ["200 ok", "200 ok"]);
+    }
+    let _doubted = guest.list_owned(&Cluster { name: "c".to_owned(), uid: None }).await;
+    let requests = cloud.requests();
+    assert!(requests.len() == 3 * reads.len() && requests.iter().all(is_read), "{requests:?}");
+    assert!(gate.metrics().contains(r#"effect="write",result="read_only"} 12"#), "{}", gate.metrics());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -389,8 +427,13 @@ async fn row_14_an_unfinished_read_is_aborted_with_its_call_and_an_unfinished_wr
     let attempts = json!([{"authority": at(&cloud)}, {"method": "PUT", "authority": at(&cloud)}]);
     let guest = guest(&gate.gate, limits(), &json!({"behaviour": "abandon", "attempts": attempts})).await;
     let started = Instant::now();
-    let answers = guest.lookup_once(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
-    assert!(matches!(answers.as_slice(), [Ok(Answer::Found(_))]), "{answers:?}");
+    let (cluster, service) =
+        (Cluster { name: "c".to_owned(), uid: None }, Service::named("default", "a", "uid-a"));
+    let changes = [ServiceChange { action: ServiceAction::Ensure(service), resume: None }];
+    let call =
+        ServiceCall { cluster: &cluster, targets: &[], known: &[], changes: &changes, is_audit: false };
+    let outcomes = guest.change_load_balancers_once(call).await.unwrap().unwrap();
+    assert!(matches!(outcomes.as_slice(), [Ok(ServiceProgress::Done { .. })]), "{outcomes:?}");
     assert!(started.elapsed() < limits().lookup_soft, "nothing delays the call");
     assert_eq!(gate.gate.writes_in_flight(), 1, "the write continues");
     let closed = timeout(LONG, watch.recv()).await;

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pileus_cloud::{Answer, Error, Purpose};
-use pileus_gate::Grant;
+use pileus_gate::{Effect, Grant, Rule};
 use pileus_host::Limits;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::fixture::{configured, engine, gate, metrics, node};
+use crate::cloud::rule;
+use crate::fixture::{configured, engine, gate_with, metrics, node};
 
 /// The largest request body.
 const SENT: usize = 8 << 20;
@@ -74,7 +75,10 @@ async fn exchange(send: usize, receive: usize) -> (Result<String, Error>, usize)
         lookup_hard: Duration::from_mins(4),
         ..Limits::default()
     };
-    let guest = configured(&engine(), &configuration, gate(vec![grant]), limits, &metrics()).await;
+    // A lookup may send a POST that a rule calls a read.
+    let rule = Rule { host: "127.0.0.1".parse().unwrap(), ..rule("POST", "/**", Effect::Read) };
+    let gate = gate_with(vec![grant], vec![rule]);
+    let guest = configured(&engine(), &configuration, gate, limits, &metrics()).await;
     let asked = [node(&receive.to_string())];
     let answers = guest.lookup_once(Purpose::Initialise, &asked).await.unwrap().unwrap();
     let came = match answers.into_iter().next().unwrap() {

@@ -75,7 +75,7 @@ fn rows() -> Vec<(&'static str, Value, bool)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absent_instance_is_believed_only_where_the_cloud_said_so() {
     let mut rows = rows();
-    rows.push(("a change that is answered", json!([{"method": "POST", "path": "/200"}]), false));
+    rows.push(("a change, which is denied", json!([{"method": "POST", "path": "/200"}]), false));
     rows.push(("a refused read", json!([{"path": "/400"}]), false));
     for (name, attempts, is_believed) in rows {
         let (guest, registry, _cloud) = behaving("fail-open", &attempts).await;

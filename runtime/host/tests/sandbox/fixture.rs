@@ -67,7 +67,8 @@ pub(crate) async fn hostile_guest(
     configured_guest(engine, &configuration, gate, limits, metrics).await
 }
 
-async fn configured_guest(
+/// As [`configured`], for a release.
+pub(crate) async fn configured_guest(
     engine: &Engine,
     configuration: &str,
     gate: Gate,

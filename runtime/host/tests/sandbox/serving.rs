@@ -10,9 +10,11 @@ use pileus_host::{Component, Engine, Guest, Limits, Metrics, Serving};
 use pileus_loader::{Digest, Verified};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use serde_json::json;
 use tokio::time::timeout;
 
-use crate::fixture::{engine, gate, guest, hostile_guest, metrics, nodes};
+use crate::cloud::{Cloud, NAME, Watched, whole};
+use crate::fixture::{configured_guest, engine, gate, guest, hostile_guest, metrics, nodes};
 
 fn release(name: &str) -> Release {
     Release { component: Digest::of(name.as_bytes()), settings: Digest::of(b"") }
@@ -117,6 +119,23 @@ async fn a_canary_answers_its_share_of_the_lookups_and_nothing_else() {
     serving.assign(roles(active, None));
     let rates = serving.rates();
     assert!(rates.len() == 1 && rates[0].1.items == 0, "{rates:?}");
+}
+
+#[tokio::test]
+async fn a_canary_that_deletes_in_a_lookup_deletes_nothing() {
+    let (engine, serving, cloud) = (engine(), Serving::new("test"), Cloud::answering(whole("200")).await);
+    let (active, canary) = (add(&serving, &engine, "echo").await, release("canary"));
+    let attempt = json!({"method": "DELETE", "authority": format!("{NAME}:{}", cloud.port), "path": "/lb/1"});
+    let configuration = json!({"behaviour": "attempt", "attempts": [attempt]}).to_string();
+    let gate = Watched::new(vec![cloud.grant()]).gate;
+    let guest = configured_guest(&engine, &configuration, gate, Limits::default(), &metrics()).await;
+    serving.add(canary, guest);
+    serving.assign(roles(active, Some((canary, 100))));
+    for answer in serving.lookup(Purpose::Refresh, &nodes("a", 5)).await.unwrap() {
+        let Ok(Answer::Found(instance)) = answer else { panic!("{answer:?}") };
+        assert!(instance.labels[0].1.contains("HttpRequestDenied"), "{instance:?}");
+    }
+    assert_eq!(cloud.requests(), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -103,6 +103,11 @@ impl VersionRange {
         Ok(Reference { repository: repository.clone(), tag: Some(tag.to_owned()), digest: None })
     }
 
+    /// Whether a text is a version in this range.
+    pub(crate) fn contains(&self, version: &str) -> bool {
+        Version::parse(version).is_ok_and(|version| self.range.matches(&version))
+    }
+
     /// The tag with the highest version in this range. A tag is a version if it is a complete one, as in `1.2.3` or `v1.2.3`:
     /// `1.2` is a name that moves. Of two tags with the same version, the one without `v` is taken.
     pub(crate) fn highest<'a>(&self, tags: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

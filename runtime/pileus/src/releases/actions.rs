@@ -81,6 +81,7 @@ impl Releases {
         });
         let active = self.state.roles().serving.filter(|active| *active != release);
         let active = active.and_then(|active| self.ready(active)).cloned();
+        let check_candidate = self.candidate_check(release);
         self.spawn(async move {
             let made = async {
                 let document = document.await?;
@@ -101,6 +102,7 @@ impl Releases {
                         let component = prepare::compile(&deps, release, &document, compiled.ok_or(verified));
                         let component = component.await?;
                         let ready = prepare::check(&deps, component, document, active.as_ref()).await?;
+                        check_candidate(&ready)?;
                         Ok(Some(Made::Ready(Box::new(ready))))
                     }
                 }

@@ -6,8 +6,11 @@ use kube::Client;
 use pileus_cloud::{Answer, Cluster, Error as CloudError, ErrorKind, InstanceState, Purpose};
 use pileus_controllers::facts::node::NodeFacts;
 use pileus_controllers::route;
+use pileus_gate::{Gate, WantedWrite};
 use pileus_host::swap::{Difference, Failure};
 
+use super::access::has_other_access;
+use super::candidate;
 use super::prepare::Ready;
 use crate::metrics::Metrics;
 use crate::plan::{
@@ -57,7 +60,7 @@ impl Comparison {
         metrics: &Metrics,
     ) -> Result<Vec<Found>, Failure> {
         let settings = self.settings(candidate).await?;
-        let [new, old] = [candidate, active].map(|ready| dry_run_provider(ready, metrics));
+        let [new, old] = [candidate, active].map(|ready| dry_run_provider(ready, &active.gate, metrics));
         let (new_owned, old_owned) = (new.owned(&settings.cluster).await, old.owned(&settings.cluster).await);
         let listed = old_owned.as_deref().unwrap_or_default();
         let read = async |provider: &DryRunProvider| {
@@ -65,7 +68,10 @@ impl Comparison {
             Box::pin(read).await.map_err(|error| transient(&error.to_string()))
         };
         let snapshot = read(&new).await?;
-        let mut differences = lookups(&snapshot, &new, &old).await?;
+        let may_fail = has_other_access(candidate, active);
+        let mut differences = lookups(&snapshot, &new, (&old, may_fail)).await?;
+        let downgrade = candidate::downgrade(candidate, active);
+        differences.extend(downgrade.map(|words| Found::lookup("its version".to_owned(), words)));
         // The releases may read different facts of Services.
         let of_old = if candidate.reads_like(active) { None } else { Some(read(&old).await?) };
         let old_settings = PlanSettings {
@@ -77,7 +83,7 @@ impl Comparison {
         let known =
             preview_changes(&old, of_old.as_ref().unwrap_or(&snapshot), &old_settings, old_owned).await;
         let wanted = preview_changes(&new, &snapshot, &settings, new_owned).await;
-        differences.extend(writes(&wanted, &known)?);
+        differences.extend(writes(&wanted, (&known, may_fail))?);
         Ok(differences)
     }
 
@@ -99,9 +105,12 @@ fn transient(message: &str) -> Failure {
     Failure { message: format!("the dry run failed: {message}"), is_permanent: false }
 }
 
-fn dry_run_provider(ready: &Ready, metrics: &Metrics) -> DryRunProvider {
+/// A release in a dry run. A POST is a read only where the rules of the active release call it one, too: those of a candidate may
+/// call anything a read.
+fn dry_run_provider(ready: &Ready, active: &Gate, metrics: &Metrics) -> DryRunProvider {
     let identity = Identity::of(&ready.document, &ready.description, &ready.component);
-    DryRunProvider::behind(ready.gate.clone(), |gate| ready.guest(gate, metrics).provider(), identity)
+    let gate = ready.gate.clone().with_reads_of(active);
+    DryRunProvider::behind(gate, |gate| ready.guest(gate, metrics).provider(), identity)
 }
 
 /// A difference, and the object that it is about.
@@ -131,7 +140,7 @@ fn confirmed(found: Vec<Found>, again: &[Found]) -> Vec<Difference> {
 async fn lookups(
     snapshot: &ClusterSnapshot,
     new: &DryRunProvider,
-    old: &DryRunProvider,
+    (old, may_fail): (&DryRunProvider, bool),
 ) -> Result<Vec<Found>, Failure> {
     let (Some(asked_new), Some(asked_old)) = (&new.provider.instances, &old.provider.instances) else {
         return Ok(Vec::new());
@@ -146,11 +155,15 @@ async fn lookups(
     };
     let mut differences = Vec::new();
     let (of_new, of_old) = (references(new), references(old));
+    new.dry_run.take();
     let largest = new.provider.largest_lookup_batch.min(old.provider.largest_lookup_batch).max(1);
     for (of_new, of_old) in of_new.chunks(largest).zip(of_old.chunks(largest)) {
-        let known = asked_old.lookup(Purpose::Refresh, of_old).await;
-        // The active release can't be compared with at present.
-        let known = known.map_err(|error| transient(&error.message))?;
+        let known = match asked_old.lookup(Purpose::Refresh, of_old).await {
+            Ok(known) => known,
+            Err(error) if may_fail => of_old.iter().map(|_| Err(error.clone())).collect(),
+            // The active release can't be compared with at present.
+            Err(error) => return Err(transient(&error.message)),
+        };
         let found = match asked_new.lookup(Purpose::Refresh, of_new).await {
             Ok(found) => found,
             Err(error) => of_new.iter().map(|_| Err(error.clone())).collect(),
@@ -160,7 +173,16 @@ async fn lookups(
             differences.extend(words.map(|words| Found::lookup(node.name.clone(), words)));
         }
     }
+    differences.extend(new.dry_run.take().list.first().map(written_in_lookup));
     Ok(differences)
+}
+
+/// A lookup may not write, so this is the provider's mistake, or worse.
+fn written_in_lookup(WantedWrite { method, url, .. }: &WantedWrite) -> Found {
+    let words = format!(
+        "lookups send {method} {url}, which is no read by the rules of both releases, and was not carried"
+    );
+    Found::write("lookups".to_owned(), words)
 }
 
 /// A part of the nodes, spread over all of them.
@@ -215,15 +237,18 @@ fn words(answer: &Answer) -> String {
     }
 }
 
-/// What only the candidate wants to write.
+/// What only the candidate wants to write. `may_fail` says that the active release may be unable to read.
 ///
 /// # Errors
 /// Where the active release couldn't read what it needs either, or nothing could be compared.
-fn writes(wanted: &Preview, known: &Preview) -> Result<Vec<Found>, Failure> {
+fn writes(wanted: &Preview, (known, may_fail): (&Preview, bool)) -> Result<Vec<Found>, Failure> {
     let mut differences = Vec::new();
     for ((kind, wanted), (_, known)) in wanted.sections().into_iter().zip(known.sections()) {
         match (wanted, known) {
-            (_, Section::Unknown(problem)) => return Err(transient(&format!("{kind}s: {problem}"))),
+            (Section::Unknown(_), Section::Unknown(_)) if may_fail => {}
+            (_, Section::Unknown(problem)) if !may_fail => {
+                return Err(transient(&format!("{kind}s: {problem}")));
+            }
             (Section::Unknown(problem), _) => {
                 differences.push(Found::lookup(kind.to_owned(), format!("{kind}s can't be read: {problem}")));
             }
@@ -260,6 +285,37 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::plan::Findings;
+
+    #[test]
+    fn an_active_release_whose_access_ended_is_not_waited_for() {
+        let preview = |load_balancers| Preview {
+            provider: Identity {
+                name: "a".to_owned(),
+                component: "a".to_owned(),
+                version: "1.0.0".to_owned(),
+                digest: "sha256:1".to_owned(),
+            },
+            cluster: ("c".to_owned(), None),
+            load_balancers,
+            routes: Section::NotApplicable("there are none".to_owned()),
+        };
+        let (unknown, planned) =
+            (|| Section::Unknown("denied".to_owned()), || Section::Planned(Findings::default()));
+        for (wanted, known, may_fail, expected) in [
+            (unknown(), unknown(), true, Ok(0)),
+            (planned(), unknown(), true, Ok(0)),
+            (unknown(), planned(), true, Ok(1)),
+            (unknown(), planned(), false, Ok(1)),
+            (unknown(), unknown(), false, Err(())),
+            (planned(), unknown(), false, Err(())),
+        ] {
+            let (wanted, known) = (preview(wanted), preview(known));
+            let found = writes(&wanted, (&known, may_fail));
+            let found = found.map(|differences| differences.len()).map_err(drop);
+            assert_eq!(found, expected, "{:?} {:?}", wanted.load_balancers, known.load_balancers);
+        }
+    }
 
     #[test]
     fn a_difference_counts_if_the_object_differs_again() {

@@ -34,6 +34,7 @@ impl Releases {
                 self.last_generation = generation;
                 self.document = Some(document);
                 self.forget_settings();
+                self.narrow();
                 self.on_event(event).await
             }
             Input::InvalidDocument(problems) => self.on_event(Event::InvalidSpec(problems)).await,

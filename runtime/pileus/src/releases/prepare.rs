@@ -159,7 +159,7 @@ fn is_same_gate(active: &Ready, document: &CloudProvider, settings: &Settings) -
 }
 
 /// Refuses a release that can't take over from the active one: it lacks a capability or a scheme that is in use, or needs
-/// requests that no grant lets through.
+/// requests that no grant lets through. Only another component is refused for the latter.
 fn incompatible(
     provider: &str,
     component: &Component,
@@ -183,7 +183,9 @@ fn incompatible(
     let was_missing = |endpoint: &_| {
         known.hosts.iter().any(|host| host.endpoint == *endpoint && host.granted_by.is_empty())
     };
-    for host in &review.hosts {
+    // Where only the settings change, the operator has taken a grant away: that is to take effect.
+    let hosts = if component.digest == active.component.digest { &[][..] } else { &review.hosts };
+    for host in hosts {
         if host.granted_by.is_empty() && !was_missing(&host.endpoint) {
             problems.push(format!("it requests {}, which spec.grants does not allow", host.endpoint));
         }
@@ -191,7 +193,8 @@ fn incompatible(
     if problems.is_empty() {
         return Ok(());
     }
-    Err(Error::Incompatible { provider: provider.to_owned(), version: description.version.clone(), problems })
+    let (provider, version) = (provider.to_owned(), description.version.clone());
+    Err(Error::Incompatible { provider, version, problems, is_permanent: true })
 }
 
 /// A failure of a stage, for the state machine.
@@ -206,7 +209,8 @@ pub(super) fn failure(error: &Error) -> Failure {
         Error::Source(source) => source.retry() == Retry::Never,
         Error::Provider { source, .. } => !matches!(source, Host::Engine(_) | Host::CompilerSpawn(_)),
         Error::Gate { source, .. } => !matches!(**source, pileus_gate::Error::Roots { .. }),
-        Error::Incompatible { .. } | Error::Document { .. } | Error::Settings { .. } => true,
+        Error::Incompatible { is_permanent, .. } => *is_permanent,
+        Error::Document { .. } | Error::Settings { .. } => true,
         _ => false,
     };
     Failure { message: one_line(&error.to_string()), is_permanent }

@@ -1,9 +1,10 @@
 //! What others see of the releases of a provider: its status, and the gate of the release that serves calls.
 
 use pileus_gate::Gate;
-use pileus_host::swap::Status;
+use pileus_host::swap::{Release, Status};
 
 use super::Releases;
+use super::prepare::Ready;
 
 /// What others see of the releases.
 #[derive(Clone, Default)]
@@ -14,6 +15,10 @@ pub(crate) struct Shown {
 }
 
 impl Releases {
+    pub(super) fn ready(&self, release: Release) -> Option<&Ready> {
+        self.prepared.get(&release)?.ready.as_ref()
+    }
+
     /// Shows what is new, and keeps what it names in the store.
     pub(super) async fn show(&self) {
         let serving = self.state.roles().serving.and_then(|release| self.ready(release));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use pileus_controllers::claims::{Claim, Claims};
+use pileus_controllers::claims::{Claim, Claims, Overlap, new_overlaps};
 use pileus_controllers::nodes::Nodes;
 use tokio::sync::watch;
 
@@ -36,6 +36,12 @@ impl ClaimTable {
     /// Removes the claim of a provider that doesn't run any more.
     pub(crate) fn remove(&self, provider: &str) {
         self.change(|claims| drop(claims.remove(provider)));
+    }
+
+    /// What a claim would overlap, in place of the former claim of its provider, and that one doesn't.
+    pub(crate) fn new_overlaps(&self, claim: &Claim) -> Vec<Overlap> {
+        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        new_overlaps(&claims.values().cloned().collect::<Vec<_>>(), claim)
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Claim>)) {

@@ -1,5 +1,7 @@
 //! What the controllers of a provider are made for.
 
+use jiff::Timestamp;
+use pileus_controllers::claims::Claim;
 use pileus_controllers::facts::service::NodeSelector;
 use pileus_host::Declaration;
 
@@ -20,5 +22,20 @@ impl Conditions {
         let CloudProvider { classes, node_selector, is_default, .. } = document;
         let (classes, node_selector) = (classes.clone(), node_selector.clone());
         Self { declaration, classes, node_selector, is_default: *is_default }
+    }
+
+    /// What the provider of this name, whose document was made at this time, claims for itself.
+    pub(super) fn claim(&self, name: &str, created_at: Timestamp) -> Claim {
+        let Self { declaration, classes, node_selector, is_default } = self.clone();
+        let serves_services = declaration.service_requirements.is_some();
+        Claim {
+            name: name.to_owned(),
+            created_at,
+            schemes: declaration.schemes,
+            node_selector,
+            classes: if serves_services { classes } else { Vec::new() },
+            is_default: is_default && serves_services,
+            looks_up_instances: declaration.largest_lookup_batch.is_some(),
+        }
     }
 }

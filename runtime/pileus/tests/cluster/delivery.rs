@@ -2,6 +2,7 @@
 //! Registry, cosign and API server are the real ones.
 
 mod former_settings;
+mod revocation;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -379,8 +380,10 @@ async fn a_release_that_does_not_fit_or_wants_writes_is_stopped_before_the_switc
     let is_rejected =
         |status: &Value| status["rejected"].as_array().is_some_and(|rejected| !rejected.is_empty());
 
-    // It asks for a host that the document doesn't grant any more.
+    // Another component, which asks for a host that the document doesn't grant any more.
+    delivery.release("next", "next").await;
     let mut spec = delivery.spec("nothing");
+    spec["source"]["image"] = json!(delivery.image("next"));
     spec["grants"] = json!([]);
     delivery.apply(spec).await;
     let status = delivery.until("rejected", is_rejected).await;
