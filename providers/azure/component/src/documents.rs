@@ -160,9 +160,9 @@ fn each_test_that_the_coverage_names_exists() {
     }
 }
 
-/// The sources of this component, which have its tests.
+/// The sources of this component and of its tests.
 fn sources() -> String {
-    let mut folders = vec![folder().join("component/src")];
+    let mut folders = ["component/src", "component/tests"].map(|path| folder().join(path)).to_vec();
     let mut text = String::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
