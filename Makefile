@@ -7,7 +7,7 @@
 # PILEUS_REGISTRY_BIN     folders with registry, oras and cosign, instead of building them
 # RUST_TEST_THREADS       how many tests of a binary run at a time (default: 6)
 
-GUESTS := -p simulated-provider -p hetzner-provider -p hostile-provider -p unruly-provider
+GUESTS := -p simulated-provider -p hetzner-provider -p azure-provider -p hostile-provider -p unruly-provider
 # One command builds all of them: with one set of features, each dependency is compiled once.
 PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
 TARGET := $(or $(CARGO_TARGET_DIR),target)

@@ -111,26 +111,36 @@ pub trait Instances: Provider {
         purpose: Purpose,
         nodes: &[NodeReference],
     ) -> impl Future<Output = Result<Vec<Result<Answer, Error>>, Error>> {
-        async move {
-            let answers = list_or_lookup(self, purpose, nodes).await.into_iter().zip(nodes);
-            let with_name = |(answer, node): (Result<Answer, Error>, &NodeReference)| {
-                answer.map_err(|error| error.context(format_args!("node {}", node.name)))
-            };
-            Ok(answers.map(with_name).collect())
-        }
+        async move { Ok(lookup_in_list(self, purpose, nodes, async |source| self.list(source).await).await) }
     }
+}
+
+/// Looks up Nodes in this list, as [`Instances::lookup_many`] does by default in the list of all instances: for a cloud whose
+/// instances are in several places, and a Node tells in which. The Node's name prefixes each error.
+pub async fn lookup_in_list<P: Instances>(
+    provider: &P,
+    purpose: Purpose,
+    nodes: &[NodeReference],
+    list: impl AsyncFn(Source) -> Option<InstanceList>,
+) -> Vec<Result<Answer, Error>> {
+    let answers = list_or_lookup(provider, purpose, nodes, list).await.into_iter().zip(nodes);
+    let with_name = |(answer, node): (Result<Answer, Error>, &NodeReference)| {
+        answer.map_err(|error| error.context(format_args!("node {}", node.name)))
+    };
+    answers.map(with_name).collect()
 }
 
 async fn list_or_lookup<P: Instances>(
     provider: &P,
     purpose: Purpose,
     nodes: &[NodeReference],
+    list: impl AsyncFn(Source) -> Option<InstanceList>,
 ) -> Vec<Result<Answer, Error>> {
     let are_few = nodes.len() <= MAX_SINGLE_READS;
     let list = match purpose {
         // The host may delete a Node on the answer, so each instance is read, even if there are many.
         Purpose::Confirm => None,
-        _ => provider.list(if are_few { Source::Cache } else { Source::Cloud }).await,
+        _ => list(if are_few { Source::Cache } else { Source::Cloud }).await,
     };
     let Some(list) = list else { return lookup_each(provider, purpose, nodes).await };
     let index = list.index(P::canonical_id);

@@ -33,7 +33,9 @@ mod wire;
 pub use concurrency::{map_concurrently, map_removals_first};
 pub use description::{Annotation, AnnotationType, CallShape, Capability, Description, ServiceFacts};
 pub use error::{Error, ErrorKind, Extra};
-pub use instances::{Answer, Instance, InstanceList, InstanceState, Instances, Purpose, Stance, lookup_each};
+pub use instances::{
+    Answer, Instance, InstanceList, InstanceState, Instances, Purpose, Stance, lookup_each, lookup_in_list,
+};
 pub use load_balancers::{
     LoadBalancers, Notice, Resource, ServiceAction, ServiceCall, ServiceChange, ServiceOutcome,
     ServiceProgress, ServiceReport, SharedDocument, Steps, TargetMembers, Task, Turn,

@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
@@ -282,7 +281,8 @@ fn resources<T>(shared: &SharedCloud, path: &str) -> Router<SharedCloud>
 where
     T: Managed<New: DeserializeOwned + Send> + Serialize + Send + Sync + 'static,
 {
-    let put = middleware::call(shared, Classifier::By(kind_of_put::<T>), put(resources::put::<T>));
+    let put =
+        middleware::call(shared, Classifier::By(middleware::kind_of_put::<T>), put(resources::put::<T>));
     let one = call(shared, Kind::Get, get(resources::get::<T>)).merge(put).merge(call(
         shared,
         Kind::Delete,
@@ -291,11 +291,4 @@ where
     Router::new()
         .route(path, call(shared, Kind::List, get(resources::list::<T>)))
         .route(&format!("{path}/{{name}}"), one)
-}
-
-/// A `PUT` is a create or a change, depending on whether the resource of the path's name exists.
-fn kind_of_put<T: Managed>(shared: &SharedCloud, request: &Request) -> Kind {
-    let name = request.uri().path().rsplit('/').next().unwrap_or_default();
-    let exists = shared.with(|simulation, now| simulation.world.read::<T>(now, name).is_ok());
-    if exists { Kind::Change } else { Kind::Create }
 }

@@ -16,12 +16,14 @@ use axum::routing::MethodRouter;
 use hyper::body::Frame;
 use thiserror::Error;
 
+use super::SharedCloud;
 use crate::call::Kind;
 use crate::faults::{Action, Decision, Faults};
 use crate::quotas::QuotaStatus;
 use crate::refusal::Refusal;
 use crate::requests::Entry;
 use crate::traffic::Traffic;
+use crate::world::Managed;
 
 /// A simulated cloud as all connections share it, with the wording of its API.
 pub trait Cloud: Clone + Send + Sync + 'static {
@@ -238,4 +240,11 @@ fn request_entry<C: Cloud>(cloud: &C, request: &Request, kind: Option<Kind>) -> 
         user_agent: request.headers().get(header::USER_AGENT).map(text),
         headers,
     }
+}
+
+/// A `PUT` is a create or a change, depending on whether the resource of the path's name exists.
+pub(super) fn kind_of_put<T: Managed>(shared: &SharedCloud, request: &Request) -> Kind {
+    let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+    let exists = shared.with(|simulation, now| simulation.world.read::<T>(now, name).is_ok());
+    if exists { Kind::Change } else { Kind::Create }
 }

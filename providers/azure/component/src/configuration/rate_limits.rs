@@ -1,0 +1,30 @@
+//! The keys of azure.json that limit one kind of request each.
+
+/// The objects that limit one kind of request in azure.json. They have no effect, as the other limits.
+pub(crate) const RATE_LIMITS: &[&str] = &[
+    "routeRateLimit",
+    "subnetsRateLimit",
+    "interfaceRateLimit",
+    "routeTableRateLimit",
+    "loadBalancerRateLimit",
+    "publicIPAddressRateLimit",
+    "securityGroupRateLimit",
+    "virtualMachineRateLimit",
+    "storageAccountRateLimit",
+    "diskRateLimit",
+    "snapshotRateLimit",
+    "virtualMachineScaleSetRateLimit",
+    "availabilitySetRateLimit",
+    "privateEndpointRateLimit",
+    "privateLinkServiceRateLimit",
+    "privateDNSRateLimit",
+    "virtualNetworkRateLimit",
+    "natGatewayRateLimit",
+    "serviceGatewayRateLimit",
+    "deploymentRateLimit",
+    "containerServiceRateLimit",
+    "ipGroupRateLimit",
+    "virtualMachineSizeRateLimit",
+    "attachDetachDiskRateLimit",
+    "privateDNSZoneGroupRateLimit",
+];
