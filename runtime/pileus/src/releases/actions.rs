@@ -71,7 +71,7 @@ impl Releases {
 
     fn prepare(&mut self, stage: Stage, release: Release) {
         let document = self.document_of(release);
-        let (deps, name) = (Arc::clone(&self.deps), self.name.clone());
+        let (deps, name, gates) = (Arc::clone(&self.deps), self.name.clone(), self.gates.clone());
         let prepared = self.prepared.entry(release).or_default();
         let (verified, component) = (prepared.verified.clone(), prepared.component.clone());
         let distrust = prepared.distrust.take();
@@ -111,7 +111,8 @@ impl Releases {
                         let missing =
                             || Error::Settings { problem: "its component isn't compiled".to_owned() };
                         let component = compiled.ok_or_else(missing)?;
-                        let ready = prepare::check(&deps, component, document, active.as_ref()).await?;
+                        let ready =
+                            prepare::check(&deps, component, document, (&gates, active.as_ref())).await?;
                         Ok(Some(Made::Ready(Box::new(ready))))
                     }
                 }
@@ -201,10 +202,7 @@ impl Releases {
         if !continues {
             self.working.stop().await;
         }
-        let before = self.shown.borrow().gate.clone();
-        if let Some(before) = before.filter(|before| !before.is(&ready.gate)) {
-            ready.gate.take_over(&before);
-        }
+        ready.gate.take_over();
         self.serving.assign(self.state.roles());
         tracing::info!(
             provider = %self.name, version = %ready.description.version, digest = %release.component,
