@@ -16,14 +16,14 @@ PROGRESS := deploy/dev/progress
 export RUST_TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full lint bench mutants audit first-time guests language-guests stack registry
+.PHONY: help demo test test-full lint bench mutants audit first-time guests language-guests stack registry demo-registry
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo 'Start with `make demo` (KEEP=1 leaves it running). Before a change is proposed: `make lint test`.'
 
-demo: first-time stack guests ## Show Pileus at work, with a real API server and a simulated cloud (2 minutes once built)
+demo: first-time stack guests demo-registry ## Show Pileus at work, with a real API server and a simulated cloud (2 minutes once built)
 	@$(PROGRESS) 'Pileus, the simulated cloud and the demo' 'about 6 minutes on two cores, then kept' \
 		cargo build --locked $(PROGRAMS)
 	@$(TARGET)/debug/demo $(if $(KEEP),--keep)
@@ -85,7 +85,12 @@ stack:
 	@deploy/dev/require setpriv
 	@deploy/dev/kubernetes/build >/dev/null
 
-# A registry, oras and cosign. Only tests of the loader and the bench use them, so that the demo needs no further build.
+# The demo needs the registry alone.
+demo-registry:
+	@deploy/dev/require setpriv unshare
+	@deploy/dev/registry/build registry >/dev/null
+
+# A registry, oras and cosign, for tests and the bench.
 registry:
 	@deploy/dev/require setpriv unshare
 	@deploy/dev/registry/build >/dev/null

@@ -1,7 +1,7 @@
 //! The real registry as a child process, and the tools of users. `deploy/dev/registry/build` builds the programs.
 //!
-//! It panics where a program is missing or fails, with its output: only tests use it. Tests of crates that must not depend on
-//! this one, whose dependencies include a Kubernetes client, include the file by its path.
+//! It panics where a program is missing or fails, with its output: only tests and the demo use it. Tests of crates that must
+//! not depend on this one, whose dependencies include a Kubernetes client, include the file by its path.
 
 #![expect(
     clippy::missing_panics_doc,
@@ -19,13 +19,18 @@ use std::sync::LazyLock;
 
 const BUILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/dev/registry/build");
 
-/// The paths of registry, oras and cosign.
-static PROGRAMS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
-    let output = Command::new(BUILD).arg("--find").output().unwrap();
-    let paths: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(PathBuf::from).collect();
-    assert_eq!(paths.len(), 3, "run deploy/dev/registry/build: {}", String::from_utf8_lossy(&output.stderr));
-    paths
-});
+static REGISTRY: LazyLock<PathBuf> = LazyLock::new(|| find("registry"));
+static ORAS: LazyLock<PathBuf> = LazyLock::new(|| find("oras"));
+static COSIGN: LazyLock<PathBuf> = LazyLock::new(|| find("cosign"));
+
+/// The path of a program.
+fn find(program: &str) -> PathBuf {
+    let output = Command::new(BUILD).args(["--find", program]).output().unwrap();
+    let (path, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr).into_owned());
+    assert!(output.status.success(), "run deploy/dev/registry/build: {error}");
+    PathBuf::from(path.trim_end())
+}
 
 /// A registry on loopback. It ends with this value, and with the test's process.
 pub struct RealRegistry {
@@ -75,7 +80,7 @@ impl RealRegistry {
         std::fs::write(path("config.yml"), config).unwrap();
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
-            .arg(&PROGRAMS[0])
+            .arg(&*REGISTRY)
             .arg("serve")
             .arg(path("config.yml"))
             .env("OTEL_TRACES_EXPORTER", "none")
@@ -114,12 +119,12 @@ impl Drop for RealRegistry {
 
 /// Runs oras in a folder, and returns its output.
 pub fn oras(folder: &Path, arguments: &[&str]) -> String {
-    run(&PROGRAMS[1], folder, arguments)
+    run(&ORAS, folder, arguments)
 }
 
 /// Runs cosign in a folder with an empty password.
 pub fn cosign(folder: &Path, arguments: &[&str]) -> String {
-    run(&PROGRAMS[2], folder, arguments)
+    run(&COSIGN, folder, arguments)
 }
 
 /// Makes a key pair of cosign, and returns the path of the private key and the text of the public one.

@@ -13,6 +13,8 @@
 //!   limits and drops the cache, and its caller gets it if the caller still waits. See `writes`.
 
 mod config;
+mod family;
+mod in_force;
 mod pipeline;
 mod prepare;
 mod present;
@@ -34,15 +36,14 @@ use crate::limits::{Limiter, LimitsState, Urgency};
 use crate::metrics::Metrics;
 use crate::network::{self, Network, Resolve};
 use crate::recent::RecentRequest;
-use crate::record::Records;
 use crate::refusals::Refusals;
 use crate::replies::Replies;
 use crate::rules::Rules;
-use crate::shutdown::Shutdown;
 use crate::trust;
 use crate::upstream::Upstream;
-use crate::writes::Writes;
 pub use config::Config;
+pub use family::GateFamily;
+use in_force::RuledLimits;
 use present::PresentAccess;
 
 /// The only path from one provider to its cloud. Cheap to clone; clones share connections, limits and the cache.
@@ -72,23 +73,14 @@ struct Inner {
     /// One body of a request at a time is read, if it is long, so that a provider never has more than one thread for that.
     reading: Arc<Semaphore>,
     cache: Cache,
-    limiter: Limiter,
+    /// Its own, which are in force from [`Gate::take_over`].
+    limits: Arc<RuledLimits>,
     credentials: Credentials,
-    writes: Writes,
-    records: Arc<Records>,
-    shutdown: Shutdown,
-    resolver: Arc<dyn Resolve>,
-}
-
-/// What all gates of one provider have in common.
-struct Kept {
-    writes: Writes,
-    records: Arc<Records>,
-    shutdown: Shutdown,
+    family: GateFamily,
 }
 
 impl Gate {
-    /// Makes the gate of a provider, with connections that it shares with no other gate. A gate with credentials needs a
+    /// Makes the only gate of a provider, with connections that it shares with no other gate. A gate with credentials needs a
     /// tokio runtime, because it starts to acquire them at once.
     ///
     /// # Errors
@@ -97,7 +89,7 @@ impl Gate {
         Self::with_resolver(config, metrics, Arc::new(network::System))
     }
 
-    /// Makes the gate of a provider that resolves names with this resolver.
+    /// Makes the only gate of a provider that resolves names with this resolver.
     ///
     /// # Errors
     /// As [`Gate::new`].
@@ -106,31 +98,15 @@ impl Gate {
         metrics: &Metrics,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, Error> {
-        let shutdown = Shutdown::default();
-        let writes = Writes::new(config.fence.clone(), shutdown.clone());
-        let records = Records::new(config.provider.as_str().into(), metrics.requests.clone());
-        Self::build(config, metrics, resolver, Kept { writes, records: Arc::new(records), shutdown })
+        GateFamily::with_resolver(&config.provider, config.fence.clone(), metrics, resolver)
+            .gate(config, metrics)
     }
 
-    /// Makes the gate of the provider's next release. Both have in common what no release may begin anew: which write waits for
-    /// which, the fence, the end of the gate ([`Gate::close`] and [`Gate::wait_for_writes`] are about both), and the record.
-    /// Limits, cache and credentials are its own, since they depend on the config; the limits are empty until
-    /// [`Gate::take_over`].
+    /// Makes a gate of a family.
     ///
     /// # Errors
     /// As [`Gate::new`].
-    pub fn successor(&self, config: Config, metrics: &Metrics) -> Result<Self, Error> {
-        let Inner { writes, records, shutdown, resolver, .. } = &*self.inner;
-        let kept = Kept { writes: writes.clone(), records: Arc::clone(records), shutdown: shutdown.clone() };
-        Self::build(config, metrics, Arc::clone(resolver), kept)
-    }
-
-    fn build(
-        config: Config,
-        metrics: &Metrics,
-        resolver: Arc<dyn Resolve>,
-        Kept { writes, records, shutdown }: Kept,
-    ) -> Result<Self, Error> {
+    fn build(config: Config, metrics: &Metrics, family: GateFamily) -> Result<Self, Error> {
         config.check()?;
         let tls = trust::tls(config.speaks_tls(), config.connection.extra_roots.as_deref())?;
         let Config {
@@ -148,7 +124,7 @@ impl Gate {
         let (provider, connections): (Arc<str>, _) = (provider.into(), metrics.connections.clone());
         let network = Network {
             denied: denied_ranges,
-            resolver: Arc::clone(&resolver),
+            resolver: Arc::clone(&family.resolver),
             tls,
             proxy,
             provider: Arc::clone(&provider),
@@ -161,6 +137,8 @@ impl Gate {
         let (refusals, reading) = (Arc::new(Refusals::new(refusals)), Arc::new(Semaphore::new(1)));
         let cache = Cache::new(Arc::clone(&provider), metrics.cache.clone());
         let limiter = Limiter::new(Arc::clone(&provider), &rules, limits, tightened, metrics.limits.clone());
+        let limits = Arc::new(RuledLimits { rules: Arc::clone(&rules), limiter });
+        family.in_force.begin_with(&limits);
         // Cached responses belong to the identity that requested them.
         let replaced: OnReplaced = Arc::new({
             let cache = cache.clone();
@@ -168,7 +146,7 @@ impl Gate {
         });
         let credentials =
             Credentials::new(credentials, &upstreams, &network, &metrics.credentials, &replaced);
-        let inner = Inner {
+        Ok(Self::of(Inner {
             provider,
             upstreams,
             present: PresentAccess::default(),
@@ -176,14 +154,10 @@ impl Gate {
             refusals,
             reading,
             cache,
-            limiter,
+            limits,
             credentials,
-            writes,
-            records,
-            shutdown,
-            resolver,
-        };
-        Ok(Self::of(inner))
+            family,
+        }))
     }
 
     fn of(inner: Inner) -> Self {
@@ -240,30 +214,29 @@ impl Gate {
 
     /// Takes no more requests, and ends the reads and the writes that haven't been sent. Writes in flight are finished.
     pub fn close(&self) {
-        self.inner.shutdown.close();
+        self.inner.family.shutdown.close();
     }
 
     /// How many writes may have been sent and are unanswered.
     pub fn writes_in_flight(&self) -> usize {
-        self.inner.writes.count()
+        self.inner.family.writes.count()
     }
 
     /// Waits until no write is in flight.
     pub async fn wait_for_writes(&self) {
-        self.inner.writes.wait_until_none().await;
+        self.inner.family.writes.wait_until_none().await;
     }
 
     /// Lets all limits hold what has filled since a predecessor sent its last request, this long ago. The limits of a new gate
     /// are empty. For a leader, whose predecessor may have used them up.
     pub fn refill_limits(&self, idle: Duration) {
-        self.inner.limiter.refill(idle);
+        self.inner.family.in_force.get(&self.inner.limits).limiter.refill(idle);
     }
 
-    /// Takes over from another gate of the same provider: what its limits have learned, what the cloud has closed for it,
-    /// and what its buckets hold. For a new version of a provider, at the moment when it takes over. The other gate's
-    /// limits are empty then, so both together send no more than one.
-    pub fn take_over(&self, predecessor: &Self) {
-        self.inner.limiter.take_over(&predecessor.inner.limiter);
+    /// Puts the limits of this gate in force for its family. They take over what those before have learned, what the cloud has
+    /// closed, and what their buckets hold. For the moment at which a release begins to serve calls.
+    pub fn take_over(&self) {
+        self.inner.family.in_force.hand_over(&self.inner.limits);
     }
 
     /// Whether both are clones of one gate, perhaps for different calls.
@@ -281,9 +254,9 @@ impl Gate {
         self.inner.cache.state()
     }
 
-    /// The state of the limits.
+    /// The state of the limits in force.
     pub fn limits(&self) -> LimitsState {
-        self.inner.limiter.state()
+        self.inner.family.in_force.get(&self.inner.limits).limiter.state()
     }
 
     /// The state of the credentials, in the order of the document.
@@ -293,6 +266,6 @@ impl Gate {
 
     /// The last requests, the one that ended last first. They hold no secret.
     pub fn recent(&self) -> Vec<RecentRequest> {
-        self.inner.records.recent.list()
+        self.inner.family.records.recent.list()
     }
 }

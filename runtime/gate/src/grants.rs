@@ -215,6 +215,7 @@ mod tests {
                 MissingGrant::Reading { .. } => "reading",
                 MissingGrant::Method { .. } => "method",
                 MissingGrant::Identity { .. } => "identity",
+                MissingGrant::Addresses { .. } => "addresses",
             });
             assert_eq!(found.as_deref().map_err(|lack| *lack), expected, "{method} {uri}");
         }

@@ -95,7 +95,7 @@ pub use dry_run::{DryRun, WantedWrite, WantedWrites};
 pub use effect::Effect;
 pub use error::{BlockReason, Error, MissingGrant, Phase, TunnelError};
 pub use fence::{Fence, FencedBody};
-pub use gate::{Config, Gate};
+pub use gate::{Config, Gate, GateFamily};
 pub use grants::{Coverage, DeniedRequests, Endpoint, Grant, MissingPart};
 pub use interceptor::{Interception, Interceptor};
 pub use limits::{Limit, LimitScope, LimitState, LimitsState, Rate, RequestKind, Urgency, uncounted};

@@ -94,6 +94,11 @@ impl Limiter {
         Self { shared: LimiterShared::new(provider, table, metrics) }
     }
 
+    /// Lets the metrics show these limits in place of others of the same provider, as long as they exist.
+    pub(crate) fn show(&self) {
+        self.shared.metrics.gauges().add(&self.shared);
+    }
+
     /// Lets all buckets hold what has filled since the last request of a predecessor, this long ago.
     pub(crate) fn refill(&self, idle: Duration) {
         self.shared.change(|state, now| state.refill(now, idle));

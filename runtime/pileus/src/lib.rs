@@ -57,6 +57,7 @@ mod signals;
 mod sources;
 mod start;
 mod status;
+mod swap_metrics;
 mod telemetry;
 mod terminal;
 mod verify;

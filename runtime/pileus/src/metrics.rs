@@ -1,12 +1,15 @@
-//! The metric families of the other crates, registered together.
+//! All metric families, registered together.
 
 use prometheus_client::registry::Registry;
 
-/// All metric families of the crates that controllers, gate and host are in.
+use crate::swap_metrics::SwapMetrics;
+
+/// All metric families, apart from those of the election.
 pub(crate) struct Metrics {
     pub(crate) controllers: pileus_controllers::Metrics,
     pub(crate) gate: pileus_gate::Metrics,
     pub(crate) host: pileus_host::Metrics,
+    pub(crate) swaps: SwapMetrics,
 }
 
 impl Metrics {
@@ -16,6 +19,7 @@ impl Metrics {
             controllers: pileus_controllers::Metrics::register(registry),
             gate: pileus_gate::Metrics::register(registry),
             host: pileus_host::Metrics::register(registry),
+            swaps: SwapMetrics::register(registry),
         }
     }
 }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pileus_gate::GateFamily;
 use pileus_host::Serving;
 use pileus_host::swap::{Event, Release, Roles, State, step};
 use pileus_loader::Digest;
@@ -64,6 +65,7 @@ pub(crate) struct Releases {
     versions: BTreeMap<Digest, String>,
     prepared: BTreeMap<Release, Prepared>,
     serving: Serving,
+    gates: GateFamily,
     working: Working,
     comparison: Comparison,
     jobs: JoinSet<Done>,
@@ -91,6 +93,7 @@ impl Releases {
         Self {
             name: name.to_owned(),
             serving: Serving::new(name),
+            gates: GateFamily::new(name, deps.fence.clone(), &deps.metrics.gate),
             deps,
             origin,
             state: State::default(),

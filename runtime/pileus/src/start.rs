@@ -72,7 +72,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let (events, event_task) = Events::start(client.clone(), "pileus", &host, metrics.controllers.clone());
     let namespace = cluster.config.default_namespace.as_str();
     let documents = documents(file, &arguments, secrets, (&client, namespace), &health)?;
-    let announcer = Announcer { events, leading: leading.clone() };
+    let announcer = Announcer { events, leading: leading.clone(), metrics: metrics.swaps.clone() };
     let process = Process { client, nodes: nodes.clone(), metrics, health, host, announcer };
     let may_be_several = !documents.is_file();
     let deps = provider_deps(arguments, route, process, &cluster, (election.fence(), may_be_several))?;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 use super::prepare::PreparedRequest;
-use super::{Gate, Inner};
+use super::{Gate, GateFamily, Inner};
 use crate::body::Body;
 use crate::cache::{self, Fetch, Read, View};
 use crate::credentials::Attached;
@@ -60,7 +60,7 @@ impl Gate {
         // Boxed, so that a request that waits doesn't hold room for what it was made from.
         let request = Box::new(request);
         async move {
-            let mut record = self.inner.records.begin(self.urgency);
+            let mut record = self.inner.family.records.begin(self.urgency);
             let mut reply = PendingReply::begin(self.replies.as_ref());
             match self.pass(request, &deadlines, &mut record, &mut reply).await {
                 Ok(response) => {
@@ -134,7 +134,7 @@ impl Gate {
             }
             .abort_handle()
         };
-        inner.cache.read(&read, view, &deadlines, &inner.shutdown, carry).await
+        inner.cache.read(&read, view, &deadlines, &inner.family.shutdown, carry).await
     }
 
     /// Whether a request wants a cached response only, and can't have one: it isn't a read, or no view admits it to the cache.
@@ -176,7 +176,7 @@ impl Inner {
         }
         match self.carry(request, &mut record, || fetch.on_sent()).await {
             // Boxed for the same reason as the exchange.
-            Ok(response) => Box::pin(fetch.on_response(response, record, &self.shutdown)).await,
+            Ok(response) => Box::pin(fetch.on_response(response, record, &self.family.shutdown)).await,
             Err(error) => {
                 record.fail(&error);
                 fetch.on_failure(error);
@@ -195,7 +195,7 @@ impl Inner {
         let turn = {
             // Pinned here, or each future around it would hold room for it.
             let turn = pin!(self.wait(&request));
-            self.shutdown.abort_on_close(turn).await?
+            self.family.shutdown.abort_on_close(turn).await?
         };
         record.stop_waiting();
         match turn {
@@ -211,7 +211,7 @@ impl Inner {
     /// Waits for the limits. A write first waits for unfinished writes to its resource whose callers have gone, and again
     /// if there is one when the limits let it through.
     async fn wait(&self, request: &PreparedRequest) -> Result<Result<Permit, HeldBack>, Error> {
-        let Self { limiter, writes, .. } = self;
+        let (writes, limiter) = (&self.family.writes, &request.limits.limiter);
         let (write, soft) = (request.as_write(writes), request.deadlines.soft);
         loop {
             if let Some(write) = write
@@ -234,7 +234,7 @@ impl Inner {
         permit: Permit,
         record: &mut Record,
     ) -> Result<Response, Error> {
-        let Self { credentials, shutdown, writes, .. } = self;
+        let Self { credentials, family: GateFamily { shutdown, writes, .. }, .. } = self;
         let write = request.as_write(writes);
         let (headers, body) = (std::mem::take(&mut request.headers), std::mem::take(&mut request.body));
         let PreparedRequest { canonical, upstream, deadlines, .. } = &*request;
@@ -289,11 +289,12 @@ impl Inner {
         let span = record.span();
         if let Some(write) = write {
             let of_write = deadlines.of_write(writes::MAX_WRITE_TIME, Instant::now());
-            let carry = self.writes.carry(write, record, *deadlines, |fence| exchange(fence, of_write));
+            let carry =
+                self.family.writes.carry(write, record, *deadlines, |fence| exchange(fence, of_write));
             carry.instrument(span).await
         } else {
-            let fence = self.writes.fence_of_read(canonical)?;
-            self.shutdown.abort_on_close(exchange(fence, *deadlines)).instrument(span).await
+            let fence = self.family.writes.fence_of_read(canonical)?;
+            self.family.shutdown.abort_on_close(exchange(fence, *deadlines)).instrument(span).await
         }
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio::time::{Instant, timeout_at};
 
+use super::in_force::RuledLimits;
 use super::{Gate, Inner};
 use crate::budget::MemoryBudget;
 use crate::cpu_account::CpuAccount;
@@ -17,7 +18,7 @@ use crate::error::Error;
 use crate::limits::{LimitRequest, Urgency};
 use crate::record::Record;
 use crate::request::Request;
-use crate::rules::Classification;
+use crate::rules::{Classification, Rules};
 use crate::upstream::Upstream;
 use crate::writes::{Write, Writes};
 use crate::{body, grants, headers};
@@ -35,6 +36,10 @@ pub(super) struct PreparedRequest {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) classification: Classification,
+    /// The limits that it counts against.
+    pub(super) limits: Arc<RuledLimits>,
+    /// The same with the limits that the rules of those say, where these are not the gate's own.
+    counted: Option<Box<Classification>>,
     pub(super) urgency: Urgency,
     pub(super) deadlines: Deadlines,
     pub(super) account: Option<CpuAccount>,
@@ -43,7 +48,8 @@ pub(super) struct PreparedRequest {
 impl PreparedRequest {
     /// What the limits have to know of it.
     pub(super) fn as_limit_request(&self) -> LimitRequest<'_> {
-        let Self { canonical: request, classification, urgency, .. } = self;
+        let Self { canonical: request, classification, counted, urgency, .. } = self;
+        let classification = counted.as_deref().unwrap_or(classification);
         LimitRequest { request, classification, urgency: *urgency, bytes: self.bytes() }
     }
 
@@ -77,7 +83,7 @@ impl Gate {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        self.inner.shutdown.check()?;
+        self.inner.family.shutdown.check()?;
         let (canonical, headers, body) = canonicalize(request, record)?;
         let canonical = Arc::new(canonical);
         record.set_request(&canonical);
@@ -87,7 +93,9 @@ impl Gate {
 
         // Some APIs name the operation in the body. The body of a request without a grant isn't worth the memory.
         let body = gather_until(deadlines.soft, body, self.budget.as_ref()).await?;
-        let (headers, classification) = self.classify(&canonical, headers, &body, deadlines.soft).await?;
+        let limits = self.inner.family.in_force.get(&self.inner.limits);
+        let classified = self.classify(&canonical, headers, &body, (&limits, deadlines.soft)).await?;
+        let Classified { headers, classification, counted } = classified;
         record.set_effect(classification.effect);
 
         let (urgency, deadlines, account) = (self.urgency, *deadlines, self.account.clone());
@@ -97,6 +105,8 @@ impl Gate {
             headers,
             body,
             classification,
+            limits,
+            counted,
             urgency,
             deadlines,
             account,
@@ -110,12 +120,15 @@ impl Gate {
         request: &Arc<Request>,
         headers: HeaderMap,
         body: &Bytes,
-        soft: Instant,
-    ) -> Result<(HeaderMap, Classification), Error> {
+        (limits, soft): (&RuledLimits, Instant),
+    ) -> Result<Classified, Error> {
         let Inner { rules, reading, .. } = &*self.inner;
-        if body.len() <= MAX_READ_AT_ONCE || !rules.read_body_of(request) {
-            let classification = rules.classify(request, &headers, body);
-            return Ok((headers, classification));
+        let of_limits = (!Arc::ptr_eq(&limits.rules, rules)).then(|| Arc::clone(&limits.rules));
+        let reads_body = |rules: &Arc<Rules>| rules.read_body_of(request);
+        if body.len() <= MAX_READ_AT_ONCE
+            || !(reads_body(rules) || of_limits.as_ref().is_some_and(reads_body))
+        {
+            return Ok(Classified::by(rules, of_limits.as_deref(), request, headers, body));
         }
         let turn = timeout_at(soft, Arc::clone(reading).acquire_owned()).await;
         let turn = turn.map_err(|_| Error::DeadlinePassed)?.map_err(|_| Error::Closed)?;
@@ -123,8 +136,7 @@ impl Gate {
         let (rules, request, body) = (Arc::clone(rules), Arc::clone(request), body.clone());
         let read = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let classification = account.run(|| rules.classify(&request, &headers, &body));
-            (headers, classification)
+            account.run(|| Classified::by(&rules, of_limits.as_deref(), &request, headers, &body))
         });
         read.await.map_err(|_| Error::Closed)
     }
@@ -139,6 +151,31 @@ impl Gate {
             present.check(request, upstream.as_ref()).map(|()| upstream)
         });
         checked.map_err(|missing| self.inner.denied(request, missing))
+    }
+}
+
+/// What the rules say about a request.
+struct Classified {
+    headers: HeaderMap,
+    classification: Classification,
+    counted: Option<Box<Classification>>,
+}
+
+impl Classified {
+    /// By the gate's own rules, and where other limits are in force, by the rules of those.
+    fn by(
+        rules: &Rules,
+        of_limits: Option<&Rules>,
+        request: &Request,
+        headers: HeaderMap,
+        body: &Bytes,
+    ) -> Self {
+        let classification = rules.classify(request, &headers, body);
+        let counted = of_limits.map(|of_limits| {
+            let limits = of_limits.classify(request, &headers, body).limits;
+            Box::new(Classification { limits, ..classification.clone() })
+        });
+        Self { headers, classification, counted }
     }
 }
 

@@ -45,12 +45,13 @@ const OF_LIMITS: [OfLimit; 4] = [
 impl LimitGauges {
     /// Shows these limits as long as they exist.
     pub(super) fn add(&self, limits: &Arc<LimiterShared>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|limits| limits.strong_count() > 0);
-        all.push(Arc::downgrade(limits));
+        let (mut all, limits) =
+            (self.0.lock().unwrap_or_else(PoisonError::into_inner), Arc::downgrade(limits));
+        all.retain(|other| other.strong_count() > 0 && !Weak::ptr_eq(other, &limits));
+        all.push(limits);
     }
 
-    /// The state of each provider's limits: those of its newest gate.
+    /// The state of each provider's limits: those that came in force last.
     fn states(&self) -> Vec<(Arc<str>, LimitsState)> {
         let all: Vec<_> = {
             let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -49,10 +49,7 @@ impl LimiterShared {
     pub(super) fn new(provider: Arc<str>, table: LimitTable, metrics: LimitMetrics) -> Arc<Self> {
         let state = LimiterState::new(table.ceilings(), Instant::now().into_std());
         let inner = LimiterInner { state, waiting: HashMap::new(), worker_sleeps_until: None };
-        let shared =
-            Arc::new(Self { provider, table, metrics, inner: Mutex::new(inner), wake: Notify::new() });
-        shared.metrics.gauges().add(&shared);
-        shared
+        Arc::new(Self { provider, table, metrics, inner: Mutex::new(inner), wake: Notify::new() })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, LimiterInner> {

@@ -9,7 +9,11 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::join_all;
 use http_body_util::Full;
-use pileus_gate::{Body, Config, Deadlines, Effect, Error, Limit, LimitScope, RequestKind, Rule, Urgency};
+use pileus_gate::{
+    Body, Config, Deadlines, Effect, Error, Fence, Gate, GateFamily, Limit, LimitScope, Metrics, RequestKind,
+    Rule, Urgency,
+};
+use prometheus_client::registry::Registry;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -24,14 +28,18 @@ fn gate(cloud: &Cloud, burst: u32, per_second: f64) -> Watched {
 }
 
 fn gate_for(cloud: &Cloud, effect: Effect, burst: u32, per_second: f64) -> Watched {
-    let rule = Rule { limits: vec!["reads".parse().unwrap()], ..rule("*", "/**", effect) };
-    let config = Config {
+    Watched::of(counted(cloud, effect, "reads", (burst, per_second)), Answers::new(&[&["127.0.0.1"]]))
+}
+
+/// A configuration where everything has this effect and counts against one limit.
+fn counted(cloud: &Cloud, effect: Effect, limit: &str, (burst, per_second): (u32, f64)) -> Config {
+    let rule = Rule { limits: vec![limit.parse().unwrap()], ..rule("*", "/**", effect) };
+    Config {
         grants: vec![cloud.grant()],
         rules: vec![rule],
-        limits: vec![Limit::new("reads", burst, per_second).unwrap()],
+        limits: vec![Limit::new(limit, burst, per_second).unwrap()],
         ..nothing()
-    };
-    Watched::of(config, Answers::new(&[&["127.0.0.1"]]))
+    }
 }
 
 const THROTTLED: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
@@ -419,4 +427,35 @@ async fn limits_hold_what_has_flowed_in_since_a_predecessor_stopped() {
         }
         assert_eq!(passed, expected, "{idle:?}");
     }
+}
+
+#[tokio::test]
+async fn gates_of_one_family_together_send_no_more_than_the_limits_in_force() {
+    let cloud = answering(|_| OK).await;
+    let (answers, metrics) = (Answers::new(&[&["127.0.0.1"]]), Metrics::register(&mut Registry::default()));
+    let family = GateFamily::with_resolver("test", Fence::default(), &metrics, answers);
+    let before = family.gate(counted(&cloud, Effect::Read, "reads", (1, 40.0)), &metrics).unwrap();
+    // Its own limits would let everything through.
+    let next = family.gate(counted(&cloud, Effect::Read, "other", (1000, 1000.0)), &metrics).unwrap();
+    let in_force = |gate: &Gate| gate.limits().limits[0].key.clone();
+    let send_within = async |time: Duration| {
+        let (begun, sent) = (Instant::now(), cloud.requests().len());
+        let send = async |gate: &Gate| {
+            while begun.elapsed() < time {
+                text(gate.send(get(&cloud.uri("/")), plenty()).await.unwrap()).await.unwrap();
+            }
+        };
+        join_all([&before, &next, &before, &next].map(send)).await;
+        let most = begun.elapsed().as_secs_f64() * 40.0 + 2.0;
+        let sent = u32::try_from(cloud.requests().len() - sent).unwrap();
+        assert!(f64::from(sent) <= most, "{sent} requests, and not {most}");
+        assert!(sent > 10, "{sent}: they are sent");
+    };
+    send_within(seconds(1.0)).await;
+    next.take_over();
+    assert_eq!((in_force(&before), in_force(&next)), ("other".to_owned(), "other".to_owned()));
+    // A rollback: the former limits are in force again.
+    before.take_over();
+    assert_eq!(in_force(&next), "reads");
+    send_within(seconds(0.5)).await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::Full;
-use pileus_gate::{Config, Deadlines, Error, Fence, Gate, Metrics, Phase, Source};
+use pileus_gate::{Config, Deadlines, Error, Fence, Gate, GateFamily, Metrics, Phase, Source};
 use prometheus_client::registry::Registry;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
@@ -209,12 +209,14 @@ async fn a_write_that_waits_in_vain_for_a_detached_one_is_answered_by_the_gate()
 #[tokio::test]
 async fn the_gate_of_the_next_release_waits_for_writes_of_the_release_before_and_ends_with_it() {
     let (cloud, answer) = cloud().await;
-    let before = gate(&cloud);
+    let (answers, metrics) = (Answers::new(&[&["127.0.0.1"]]), Metrics::register(&mut Registry::default()));
+    let family = GateFamily::with_resolver("test", Fence::default(), &metrics, answers);
+    let config = Config { grants: vec![cloud.grant()], rules: reads(), ..nothing() };
+    let before = family.gate(config, &metrics).unwrap();
     let config = Config { grants: vec![cloud.grant()], ..nothing() };
-    let metrics = Metrics::register(&mut Registry::default());
-    let next = before.gate.successor(config, &metrics).unwrap();
-    assert!(next.is(&next.clone()) && !next.is(&before.gate));
-    leave(&before.gate, &cloud, Method::PUT, "one").await;
+    let next = family.gate(config, &metrics).unwrap();
+    assert!(next.is(&next.clone()) && !next.is(&before));
+    leave(&before, &cloud, Method::PUT, "one").await;
     assert_eq!(next.writes_in_flight(), 1);
     let (sender, later) = (next.clone(), request(&cloud, Method::PUT, "/slow", "another"));
     let mut later = tokio::spawn(async move { text(sender.send(later, plenty()).await?).await });
@@ -227,7 +229,7 @@ async fn the_gate_of_the_next_release_waits_for_writes_of_the_release_before_and
     answer.notify_one();
     assert_eq!(timeout(SOON, later).await.unwrap().unwrap().unwrap(), "ok");
     assert_eq!(next.recent().len(), 2, "one record");
-    before.gate.close();
+    before.close();
     let refused = next.send(request(&cloud, Method::GET, "/", ""), plenty()).await;
     assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
 }

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use crate::error::Error;
 use crate::leading::Leading;
 use crate::releases::Shown;
+use crate::swap_metrics::SwapMetrics;
 
 /// How many differences of a dry run an event shows.
 const SHOWN: usize = 3;
@@ -17,6 +18,7 @@ const SHOWN: usize = 3;
 pub(crate) struct Announcer {
     pub(crate) events: Events,
     pub(crate) leading: watch::Receiver<Option<Leading>>,
+    pub(crate) metrics: SwapMetrics,
 }
 
 /// What happened.
@@ -42,15 +44,21 @@ impl Announcer {
                 (true, Some(why)) => check.pass_with_remark(why),
                 (false, why) => check.fail(why.unwrap_or("it is being loaded")),
             }
+            // A replica that stands by writes nothing to the cluster, and counts nothing that the leader counts.
+            let leads = self.leading.borrow().is_some();
+            self.metrics.show(&name, &status);
+            if leads {
+                self.metrics.count(&name, &before, &status);
+            }
             for Announcement { reason, note } in announcements(&before, &status) {
                 tracing::info!(provider = %name, "{note}");
-                // A replica that stands by writes nothing to the cluster.
-                if self.leading.borrow().is_some() {
+                if leads {
                     self.events.record_for_provider(&name, uid.clone(), reason, note);
                 }
             }
             before = status;
             if shown.changed().await.is_err() {
+                self.metrics.forget(&name, &before);
                 return Ok(());
             }
         }

@@ -71,7 +71,7 @@ impl Releases {
 
     fn prepare(&mut self, stage: Stage, release: Release) {
         let document = self.document_of(release);
-        let deps = Arc::clone(&self.deps);
+        let (deps, gates) = (Arc::clone(&self.deps), self.gates.clone());
         let prepared = self.prepared.entry(release).or_default();
         let (verified, component) = (prepared.verified.clone(), prepared.component.clone());
         let distrust = prepared.distrust.take();
@@ -100,8 +100,8 @@ impl Releases {
                     }
                     Stage::Check => {
                         let component = prepare::compile(&deps, release, &document, compiled.ok_or(verified));
-                        let component = component.await?;
-                        let ready = prepare::check(&deps, component, document, active.as_ref()).await?;
+                        let beside = (&gates, active.as_ref());
+                        let ready = prepare::check(&deps, component.await?, document, beside).await?;
                         check_candidate(&ready)?;
                         Ok(Some(Made::Ready(Box::new(ready))))
                     }
@@ -217,10 +217,7 @@ impl Releases {
         if !continues {
             self.working.stop().await;
         }
-        let before = self.shown.borrow().gate.clone();
-        if let Some(before) = before.filter(|before| !before.is(&ready.gate)) {
-            ready.gate.take_over(&before);
-        }
+        ready.gate.take_over();
         self.serving.assign(self.state.roles());
         tracing::info!(
             provider = %self.name, version = %ready.description.version, digest = %release.component,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pileus_gate::{Fence, Gate};
+use pileus_gate::{Fence, Gate, GateFamily};
 use pileus_host::swap::{Failure, Release};
 use pileus_host::{Component, Description, Engine, Guest, Settings};
 use pileus_loader::{Digest, Distrust, Loader, Reference, Retry, Store, TrustPolicy, Verified};
@@ -99,12 +99,12 @@ fn unpinned(image: &ImageSource) -> Reference {
     Reference { repository: image.image.repository().clone(), tag: None, digest: None }
 }
 
-/// Describes and configures a component, compares it with the active release, and makes its gate.
+/// Describes and configures a component, compares it with the active release, and makes its gate among those of the provider.
 pub(super) async fn check(
     deps: &ReleaseDeps,
     component: Arc<Component>,
     document: Arc<CloudProvider>,
-    active: Option<&Ready>,
+    (gates, active): (&GateFamily, Option<&Ready>),
 ) -> Result<(Ready, Guest), Error> {
     let metrics = &deps.metrics;
     let (description, settings) = provider::configure(&component, &document, metrics).await?;
@@ -115,14 +115,9 @@ pub(super) async fn check(
     review.log(&document.name);
     let gate = match active {
         Some(active) if is_same_gate(active, &document, &settings) => active.gate.clone(),
-        _ => {
-            let config = deps.gate_config(&document, &settings);
-            let made = match active {
-                Some(active) => active.gate.successor(config, &metrics.gate),
-                None => Gate::new(config, &metrics.gate),
-            };
-            made.map_err(|source| Error::Gate { provider: document.name.clone(), source: Box::new(source) })?
-        }
+        _ => gates
+            .gate(deps.gate_config(&document, &settings), &metrics.gate)
+            .map_err(|source| Error::Gate { provider: document.name.clone(), source: Box::new(source) })?,
     };
     let configuration = document.configuration.clone();
     let ready = Ready { gate, component, description, settings, configuration, document };
@@ -238,7 +233,6 @@ impl ReleaseDeps {
     fn gate_config(&self, document: &CloudProvider, settings: &Settings) -> pileus_gate::Config {
         pileus_gate::Config {
             denied_ranges: self.denied_addresses.iter().copied().map(Into::into).collect(),
-            fence: self.fence.clone(),
             ..provider::gate_config(document, settings)
         }
     }

@@ -22,14 +22,19 @@ impl Document<'_> {
     /// Writes the document to `NAME.yaml` in a folder.
     pub(crate) fn write(self, folder: &Path) -> Result<PathBuf, Error> {
         let path = folder.join(self.name).with_extension("yaml");
-        let text = self.text(&artifact::component(self.package)?);
+        let component = artifact::component(self.package)?;
+        let text = self.text(&format!("file: {}", component.display()));
         fs::write(&path, text).map_err(|source| Error::File { path: path.clone(), source })?;
         Ok(path)
     }
 
-    fn text(self, component: &Path) -> String {
+    /// The same document for a component in a registry, with a canary that suits a demo.
+    pub(crate) fn of_image(self, image: &str) -> String {
+        self.text(&format!("image: {image}")) + SWAP
+    }
+
+    fn text(self, source: &str) -> String {
         let Self { name, package: _, configuration, granted } = self;
-        let component = component.display();
         let document = format!(
             "apiVersion: pileus.dev/v1alpha1
 kind: CloudProvider
@@ -37,7 +42,7 @@ metadata:
   name: {name}
 spec:
   source:
-    file: {component}
+    {source}
   configuration:
     {configuration}
 "
@@ -46,8 +51,15 @@ spec:
     }
 }
 
+/// The demo signs nothing, which a document has to allow.
+const SWAP: &str = "  trust:
+    insecure: true
+  swap:
+    canary: {share: 50, duration: 3s}
+";
+
 /// Grants all of the simulated cloud's API except for creating machines, and nothing of its administrative API.
-fn grant(port: &str) -> String {
+pub(crate) fn grant(port: &str) -> String {
     format!(
         "  grants:
     - host: 127.0.0.1

@@ -1,5 +1,6 @@
 //! A Pileus process, seen as an operator sees it: log, probes and metrics.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 use std::process::Command;
@@ -24,12 +25,14 @@ const PROBES: u32 = 20;
 
 /// How to start a process.
 pub(crate) struct Options<'a> {
-    /// The CloudProvider document.
-    pub(crate) document: &'a Path,
+    /// The CloudProvider document. None where Pileus follows the resources of the cluster.
+    pub(crate) document: Option<&'a Path>,
     /// The kubeconfig of Pileus' service account.
     pub(crate) kubeconfig: &'a Path,
     /// The folder where processes keep compiled code.
     pub(crate) compiled: &'a Path,
+    /// The folder where processes keep components from registries.
+    pub(crate) store: &'a Path,
     /// The file for the log.
     pub(crate) log: &'a Path,
     /// Further flags.
@@ -70,10 +73,11 @@ pub(crate) struct ProbeResults {
 impl Pileus {
     /// Starts Pileus and waits until it is ready.
     pub(crate) async fn start(name: &str, options: Options<'_>) -> Result<Self, Error> {
-        let Options { document, kubeconfig, compiled, log, flags } = options;
+        let Options { document, kubeconfig, compiled, store, log, flags } = options;
         let begun = Instant::now();
         let mut command = Command::new(artifact::program("pileus")?);
-        command.arg("run").arg("--provider").arg(document).arg("--kubeconfig").arg(kubeconfig);
+        command.arg("run").arg("--kubeconfig").arg(kubeconfig).arg("--store").arg(store);
+        command.args(document.iter().flat_map(|document| [OsStr::new("--provider"), document.as_os_str()]));
         command.arg("--compiled-code").arg(compiled).args(["--admin-address", "127.0.0.1:0"]);
         command.args(flags).env_remove("PILEUS_LOG");
         let process = Process::start(&format!("pileus {name}"), &command)?;

@@ -11,7 +11,7 @@ use crate::guide;
 use crate::scenes::instances::{self, INTERVALS, MINIMUM_AGE};
 use crate::scenes::misbehaving::{self, LOOP, TRAP};
 use crate::scenes::routes::{self, CLUSTER_CIDR};
-use crate::scenes::{self, breaker, hand_over, joining, services, throttled};
+use crate::scenes::{self, breaker, hand_over, joining, services, swaps, throttled};
 use crate::steps::Steps;
 
 /// The exit code that shells give a program that was ended by Ctrl-C.
@@ -91,6 +91,8 @@ async fn run_scenes(keep: bool, steps: &mut Steps) -> Result<(), Error> {
     routes::create(steps, &stage, &pileus).await?;
     services::create(steps, &stage, &pileus).await?;
     services::change(steps, &stage, &pileus).await?;
+    swaps::swap(steps, &stage, &pileus).await?;
+    swaps::hold(steps, &stage, &pileus, &endpoint).await?;
     // Most of the minute that all Nodes need has passed with the scenes above.
     instances::delete(steps, &stage, &pileus, old_enough).await?;
     services::delete(steps, &stage, &pileus).await?;

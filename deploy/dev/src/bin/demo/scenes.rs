@@ -8,6 +8,7 @@ pub(crate) mod joining;
 pub(crate) mod misbehaving;
 pub(crate) mod routes;
 pub(crate) mod services;
+pub(crate) mod swaps;
 pub(crate) mod throttled;
 
 use pileus_dev::Error;

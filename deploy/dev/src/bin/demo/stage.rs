@@ -10,6 +10,7 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 use pileus_dev::kubernetes::User;
+use pileus_dev::registry::RealRegistry;
 use pileus_dev::{Error, Kubernetes, artifact};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -25,6 +26,7 @@ pub(crate) struct Stage {
     // Dropped in this order.
     pub(crate) cloud: Cloud,
     pub(crate) kubernetes: Kubernetes,
+    registry: RealRegistry,
     /// A client with all rights.
     pub(crate) admin: Client,
     folder: TempDir,
@@ -33,7 +35,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts the cluster and the cloud, and applies `deploy/rbac.yaml`.
+    /// Starts the cluster, the cloud and a registry, and applies `deploy/rbac.yaml`.
     pub(crate) async fn set_up() -> Result<Self, Error> {
         let temporary = std::env::temp_dir();
         let folder = TempDir::with_prefix_in("pileus-demo-", &temporary)
@@ -45,7 +47,7 @@ impl Stage {
         kubernetes.copy_logs(folder.path())?;
         kubernetes.apply_role().await?;
         let admin = kubernetes.admin();
-        Ok(Self { cloud, kubernetes, admin, folder, kubernetes_took })
+        Ok(Self { cloud, kubernetes, registry: RealRegistry::start(), admin, folder, kubernetes_took })
     }
 
     /// The folder of documents and logs.
@@ -77,14 +79,36 @@ impl Stage {
         document: Document<'_>,
         flags: &[&str],
     ) -> Result<Pileus, Error> {
+        self.start(name, Some(&document.write(self.folder())?), flags).await
+    }
+
+    /// Starts Pileus with the CloudProvider resources of the cluster.
+    pub(crate) async fn pileus_of_resources(&self, name: &str, flags: &[&str]) -> Result<Pileus, Error> {
+        self.start(name, None, flags).await
+    }
+
+    async fn start(&self, name: &str, document: Option<&Path>, flags: &[&str]) -> Result<Pileus, Error> {
         let options = Options {
-            document: &document.write(self.folder())?,
+            document,
             kubeconfig: &self.kubernetes.kubeconfig(User::Pileus),
             compiled: &self.compiled(),
+            store: &self.folder().join("store"),
             log: &self.log(name),
             flags,
         };
         Pileus::start(name, options).await
+    }
+
+    /// The reference of an image in the registry of the demo.
+    pub(crate) fn image(&self, tag: &str) -> String {
+        format!("{}/simulated:{tag}", self.registry.host)
+    }
+
+    /// Pushes a component to the registry by `pileus push`.
+    pub(crate) async fn push(&self, component: &Path, tag: &str) -> Result<(), Error> {
+        let mut command = command("push")?;
+        command.arg(component).arg(self.image(tag));
+        output("pileus push", &mut command).await.map(drop)
     }
 
     /// Runs `pileus inspect` with a document and its component.

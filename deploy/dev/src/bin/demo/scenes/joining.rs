@@ -7,7 +7,7 @@ use pileus_dev::nodes::register;
 use tokio::time::{Instant, sleep};
 
 use super::misbehaving::unchanged;
-use super::{first, reads, waiting};
+use super::{first, reads, swaps, waiting};
 use crate::document::Document;
 use crate::node_table::before_and_after;
 use crate::nodes::{self, kubelet, latest};
@@ -67,7 +67,8 @@ pub(crate) async fn leave_waiting(stage: &Stage, names: &[String]) -> Result<(),
     nodes::remove_not_ready_taint(&stage.admin, names).await.map(drop)
 }
 
-/// Starts the provider that works, for the Nodes that wait.
+/// Starts the provider that works, for the Nodes that wait. From now on it is a resource of the cluster, whose component comes
+/// from a registry.
 pub(crate) async fn recover(
     steps: &mut Steps,
     stage: &Stage,
@@ -75,18 +76,22 @@ pub(crate) async fn recover(
     flags: &[&str],
 ) -> Result<Pileus, Error> {
     steps.begin(
-        "The good provider is back",
-        "Two nodes have waited for it. They are initialized without any repair by hand.",
+        "The good provider is back, from a registry",
+        "Two nodes have waited for it. They are initialized without any repair by hand. (The demo signs nothing, so the \
+         CloudProvider says `insecure: true`. Otherwise Pileus demands signatures.)",
     );
+    let applied = swaps::apply(stage, document).await?;
     let names = waiting();
     let versions = nodes::resource_versions(&stage.admin, &first()).await?;
     let begun = Instant::now();
-    let pileus = stage.pileus(document, flags).await?;
+    let pileus = stage.pileus_of_resources(document.name, flags).await?;
     let done = nodes::await_initialized(&stage.admin, &names, begun);
     let done = done.await.map_err(|error| pileus.with_log(&error))?;
     let (count, took) = (done.len(), format_duration(latest(&done)));
     let ready = format_duration(pileus.ready_after);
+    page::table(&applied);
     page::table(&[
+        Vec::new(),
         row("pileus", Tone::Plain, format!("ready after {ready}, with {}", flags.join(" "))),
         row("nodes", Tone::Good, format!("{} initialized after {took}", names.join(", "))),
         unchanged(stage, &versions).await?,
