@@ -15,6 +15,7 @@ use super::step::{Action, Order, OrderKind, State};
 pub(super) struct Facts<'a> {
     pub(super) spec: &'a Spec,
     pub(super) order: Option<Order>,
+    pub(super) refusal: Option<&'a str>,
     pub(super) replica: &'a Replica,
     pub(super) leader: &'a Leader,
     pub(super) now: Timestamp,
@@ -22,8 +23,15 @@ pub(super) struct Facts<'a> {
 
 /// The actions of a leader; none for other replicas.
 pub(super) fn lead(state: &mut State, now: Timestamp) -> Vec<Action> {
-    let State { spec: Some(spec), order, status: Some(status), revision, replica, leader: Some(leader) } =
-        state
+    let State {
+        spec: Some(spec),
+        order,
+        status: Some(status),
+        revision,
+        refusal,
+        replica,
+        leader: Some(leader),
+    } = state
     else {
         return Vec::new();
     };
@@ -41,7 +49,8 @@ pub(super) fn lead(state: &mut State, now: Timestamp) -> Vec<Action> {
     if leader.write.is_running() {
         return actions;
     }
-    let next = Facts { spec, order: *order, replica, leader, now }.next_status(status);
+    let refusal = refusal.as_deref();
+    let next = Facts { spec, order: *order, refusal, replica, leader, now }.next_status(status);
     if next == *status {
         leader.write = Job::Done;
         return actions;

@@ -86,6 +86,23 @@ fn a_good_candidate_passes_canary_and_observation() {
 }
 
 #[test]
+fn a_provider_whose_claims_are_refused_is_not_ready_and_says_why() {
+    let mut model = settled(Quality::Good);
+    let since = model.revision;
+    for refusal in [Some("an older provider claims the same".to_owned()), None] {
+        model.send(0, Event::Refused(refusal.clone()));
+        model.send(1, Event::Refused(refusal.clone()));
+        model.settle(0);
+        assert_eq!(condition(&model, ConditionKind::Ready), refusal.is_none());
+        assert_eq!(condition(&model, ConditionKind::Degraded), refusal.is_some());
+        let conditions = model.status().conditions;
+        let ready = conditions.iter().find(|condition| condition.kind == ConditionKind::Ready).unwrap();
+        assert_eq!(refusal.is_some(), Some(&ready.message) == refusal.as_ref());
+    }
+    assert_eq!(model.revision, since + 2, "one write for each change");
+}
+
+#[test]
 fn each_defect_ends_where_it_shows_and_the_active_release_stays() {
     let rows = [
         (Quality::Untrusted, "Verify refuses it", false),

@@ -11,6 +11,8 @@ pub(crate) struct Shown {
     pub(crate) status: Status,
     /// Of the release that serves calls.
     pub(crate) gate: Option<Gate>,
+    /// Why the controllers of the provider don't run.
+    pub(crate) refusal: Option<String>,
 }
 
 impl Releases {
@@ -20,6 +22,7 @@ impl Releases {
         let shown = Shown {
             status: self.state.status().cloned().unwrap_or_default(),
             gate: serving.map(|ready| ready.gate.clone()),
+            refusal: self.state.refusal().map(str::to_owned),
         };
         let is_new = self.shown.send_if_modified(|before| {
             let is_same_gate = match (&before.gate, &shown.gate) {
@@ -27,7 +30,7 @@ impl Releases {
                 (None, None) => true,
                 _ => false,
             };
-            let is_new = before.status != shown.status || !is_same_gate;
+            let is_new = before.status != shown.status || before.refusal != shown.refusal || !is_same_gate;
             *before = shown.clone();
             is_new
         });
