@@ -133,6 +133,10 @@ impl Releases {
             }
         }
         loop {
+            if self.state.refusal() != self.working.refusal() {
+                let refusal = self.working.refusal().map(str::to_owned);
+                self.on_event(Event::Refused(refusal)).await?;
+            }
             let wake = self.state.wake_at(Timestamp::now());
             tokio::select! {
                 input = inputs.recv() => match input {
@@ -172,17 +176,6 @@ impl Releases {
         }
         self.serving.assign(Roles::default());
         Ok(())
-    }
-
-    /// An error ends the process where the document is the operator's file. Providers of the cluster leave each other alone.
-    fn own_error(&self, result: Result<(), Error>) -> Result<(), Error> {
-        match result {
-            Err(error) if !self.record.is_own() => {
-                tracing::warn!(provider = %self.name, %error, "no controller works for the provider");
-                Ok(())
-            }
-            result => result,
-        }
     }
 
     async fn on_done(&mut self, Done { event, made, write, refusal }: Done) -> Result<(), Error> {

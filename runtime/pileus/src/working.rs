@@ -71,8 +71,8 @@ pub(crate) struct Working {
     wanted: Option<(Conditions, Provider, Gate)>,
     current: Option<Current>,
     refusals: watch::Receiver<Refusals>,
-    /// Shows why it is refused.
-    refused: Option<HealthCheck>,
+    /// Why it is refused, and what shows that.
+    refused: Option<(String, HealthCheck)>,
 }
 
 struct Current {
@@ -131,6 +131,11 @@ impl Working {
         move |conditions| deps.claims.new_overlaps(&conditions.claim(&name, created_at))
     }
 
+    /// Why an older provider keeps the controllers from running.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refused.as_ref().map(|(why, _)| why.as_str())
+    }
+
     /// Waits until other providers claim something else. Then [`Working::reconsider`] is due.
     pub(crate) async fn claims_changed(&mut self) {
         if self.refusals.changed().await.is_err() {
@@ -149,7 +154,7 @@ impl Working {
                 if self.current.is_some() || self.refused.is_none() {
                     tracing::warn!(provider = %self.name, "{why}; its controllers don't run");
                 }
-                self.refused = Some(self.health.part().check("claims", why));
+                self.refused = Some((why.clone(), self.health.part().check("claims", why)));
                 self.end().await;
             }
             (None, Some((conditions, provider, gate))) => {

@@ -97,6 +97,8 @@ reasons! {
     ProviderRejected,
     /// A release of a provider waits for the operator, because its dry run showed differences.
     ProviderHeld,
+    /// An older provider claims the same Nodes or Services.
+    ProviderRefused,
 }
 
 /// The longest reason of a provider, in bytes.
@@ -171,7 +173,8 @@ impl Reason {
             | Self::CredentialFailed
             | Self::ProviderRolledBack
             | Self::ProviderRejected
-            | Self::ProviderHeld => EventType::Warning,
+            | Self::ProviderHeld
+            | Self::ProviderRefused => EventType::Warning,
         }
     }
 
@@ -205,6 +208,7 @@ impl Reason {
             | Self::ProviderRolledBack
             | Self::ProviderRejected
             | Self::ProviderHeld => "Swap",
+            Self::ProviderRefused => "Claim",
         }
     }
 }

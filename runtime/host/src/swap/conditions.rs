@@ -11,6 +11,9 @@ pub(super) fn problem(facts: &Facts<'_>, status: &Status) -> Option<String> {
     if let Some(why) = facts.invalid_spec {
         return Some(invalid_spec(why));
     }
+    if let Some(refusal) = facts.refusal {
+        return Some(refusal.to_owned());
+    }
     let error_of = |release: Release| facts.replica.holding(release).and_then(|holding| holding.job.error());
     if let Some(error) = status.active_release().and_then(error_of) {
         let advice = match status.candidate {
@@ -95,9 +98,9 @@ pub(super) fn conditions(facts: &Facts<'_>, status: &Status, problem: Option<Str
         }
     }
     let active = status.active_release();
-    let is_ready = active.is_some() && facts.replica.serving == active;
+    let is_ready = active.is_some() && facts.replica.serving == active && facts.refusal.is_none();
     let message = active.map_or_else(|| "no release is active yet".to_owned(), name);
-    found.push((ConditionKind::Ready, is_ready, message));
+    found.push((ConditionKind::Ready, is_ready, facts.refusal.map_or(message, str::to_owned)));
     let is_moving = status.candidate.as_ref().is_some_and(|candidate| candidate.phase != Phase::Held);
     found.push((ConditionKind::Progressing, is_moving && status.may_swap(), progress(status)));
     found.push((ConditionKind::Degraded, problem.is_some(), problem.unwrap_or_default()));

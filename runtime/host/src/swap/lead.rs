@@ -16,6 +16,7 @@ pub(super) struct Facts<'a> {
     pub(super) spec: &'a Spec,
     pub(super) invalid_spec: Option<&'a str>,
     pub(super) order: Option<Order>,
+    pub(super) refusal: Option<&'a str>,
     pub(super) replica: &'a Replica,
     pub(super) leader: &'a Leader,
     pub(super) now: Timestamp,
@@ -23,8 +24,16 @@ pub(super) struct Facts<'a> {
 
 /// The actions of a leader; none for other replicas.
 pub(super) fn lead(state: &mut State, now: Timestamp) -> Vec<Action> {
-    let State { spec, order, status: Some(status), revision, invalid_spec, replica, leader: Some(leader) } =
-        state
+    let State {
+        spec,
+        order,
+        status: Some(status),
+        revision,
+        invalid_spec,
+        refusal,
+        replica,
+        leader: Some(leader),
+    } = state
     else {
         return Vec::new();
     };
@@ -48,7 +57,8 @@ pub(super) fn lead(state: &mut State, now: Timestamp) -> Vec<Action> {
         }
     }
     if !leader.write.is_running() {
-        let facts = Facts { spec, invalid_spec, order: *order, replica, leader, now };
+        let refusal = refusal.as_deref();
+        let facts = Facts { spec, invalid_spec, order: *order, refusal, replica, leader, now };
         let next = facts.next_status(status);
         actions.extend(write(leader, (*revision, status), next, now));
     }

@@ -148,7 +148,7 @@ pub enum ConditionKind {
     Compiled,
     /// It fits the contract, the configuration, the grants and what the cluster needs.
     Compatible,
-    /// The active release serves calls.
+    /// The active release serves calls, and no older provider claims the same Nodes or Services.
     Ready,
     /// A candidate is on its way.
     Progressing,

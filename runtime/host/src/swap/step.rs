@@ -21,6 +21,8 @@ pub struct State {
     pub(super) revision: u64,
     /// Why the operator's newest spec can't be used, while the one before is.
     pub(super) invalid_spec: Option<String>,
+    /// Why the controllers of the provider don't run on any replica.
+    pub(super) refusal: Option<String>,
     pub(super) replica: Replica,
     /// Present while this replica leads.
     pub(super) leader: Option<Leader>,
@@ -83,6 +85,8 @@ pub enum Event {
         /// The revision that it was to replace.
         replaces: u64,
     },
+    /// An older provider claims the same Nodes or Services, or none does any more. Each replica decides that in the same way.
+    Refused(Option<String>),
     /// The time of [`State::wake_at`] has come.
     Woke,
 }
@@ -214,6 +218,11 @@ impl State {
         self.status.as_ref()
     }
 
+    /// Why the controllers of the provider don't run, as it was told last.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
     /// When [`Event::Woke`] is due after a step at the time `now`, if no event comes before.
     pub fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
         let status = self.status.as_ref()?;
@@ -262,6 +271,7 @@ impl State {
                     leader.observe(event, spec, now);
                 }
             }
+            Event::Refused(refusal) => self.refusal = refusal,
             Event::Woke => {}
         }
     }

@@ -141,6 +141,23 @@ fn an_invalid_spec_is_said_before_any_spec_was_read_also_after_a_failed_write() 
 }
 
 #[test]
+fn a_provider_whose_claims_are_refused_is_not_ready_and_says_why() {
+    let mut model = settled(Quality::Good);
+    let since = model.revision;
+    for refusal in [Some("an older provider claims the same".to_owned()), None] {
+        model.send(0, Event::Refused(refusal.clone()));
+        model.send(1, Event::Refused(refusal.clone()));
+        model.settle(0);
+        assert_eq!(condition(&model, ConditionKind::Ready), refusal.is_none());
+        assert_eq!(condition(&model, ConditionKind::Degraded), refusal.is_some());
+        let conditions = model.status().conditions;
+        let ready = conditions.iter().find(|condition| condition.kind == ConditionKind::Ready).unwrap();
+        assert_eq!(refusal.is_some(), Some(&ready.message) == refusal.as_ref());
+    }
+    assert_eq!(model.revision, since + 2, "one write for each change");
+}
+
+#[test]
 fn each_defect_ends_where_it_shows_and_the_active_release_stays() {
     let rows = [
         (Quality::Untrusted, "Verify refuses it", false),
@@ -517,7 +534,8 @@ fn the_status_remembers_the_last_50_rejections() {
     let facts = |model: &Model| model.replicas[0].state.clone();
     let model = settled(Quality::Good);
     let State { spec: Some(spec), replica, leader: Some(leader), .. } = &facts(&model) else { panic!() };
-    let facts = lead::Facts { spec, order: None, invalid_spec: None, replica, leader, now: model.now };
+    let facts =
+        lead::Facts { spec, order: None, invalid_spec: None, refusal: None, replica, leader, now: model.now };
     for index in 0..60 {
         facts.reject(&mut status, release(index, 0), "it traps".to_owned());
     }

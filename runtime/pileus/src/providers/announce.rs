@@ -36,9 +36,9 @@ impl Announcer {
         mut shown: watch::Receiver<Shown>,
         check: HealthCheck,
     ) -> Result<(), Error> {
-        let mut before = Status::default();
+        let (mut before, mut refused) = (Status::default(), None);
         loop {
-            let Shown { status, gate } = shown.borrow_and_update().clone();
+            let Shown { status, gate, refusal } = shown.borrow_and_update().clone();
             match (gate.is_some(), degraded(&status)) {
                 (true, None) => check.pass(),
                 (true, Some(why)) => check.pass_with_remark(why),
@@ -50,13 +50,14 @@ impl Announcer {
             if leads {
                 self.metrics.count(&name, &before, &status);
             }
-            for Announcement { reason, note } in announcements(&before, &status) {
+            let news = refusal.clone().filter(|_| refusal != refused).map(refused_by_claims);
+            for Announcement { reason, note } in announcements(&before, &status).into_iter().chain(news) {
                 tracing::info!(provider = %name, "{note}");
                 if leads {
                     self.events.record_for_provider(&name, uid.clone(), reason, note);
                 }
             }
-            before = status;
+            (before, refused) = (status, refusal);
             if shown.changed().await.is_err() {
                 self.metrics.forget(&name, &before);
                 return Ok(());
@@ -70,6 +71,10 @@ fn degraded(status: &Status) -> Option<&str> {
     let mut conditions = status.conditions.iter();
     let degraded = conditions.find(|condition| condition.kind == ConditionKind::Degraded && condition.holds);
     degraded.map(|condition| condition.message.as_str())
+}
+
+fn refused_by_claims(why: String) -> Announcement {
+    Announcement { reason: Reason::ProviderRefused, note: format!("{why}; its controllers don't run") }
 }
 
 /// What happened between two states. A restart announces what is so again.

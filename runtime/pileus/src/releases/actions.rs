@@ -50,6 +50,17 @@ impl Releases {
         self.jobs.spawn(job);
     }
 
+    /// An error ends the process where the document is the operator's file. Providers of the cluster leave each other alone.
+    pub(super) fn own_error(&self, result: Result<(), Error>) -> Result<(), Error> {
+        match result {
+            Err(error) if !self.record.is_own() => {
+                tracing::warn!(provider = %self.name, %error, "no controller works for the provider");
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
     fn resolve(&mut self, follow: Follow) {
         let (deps, document) = (Arc::clone(&self.deps), self.document.clone());
         self.spawn(async move {

@@ -12,6 +12,8 @@ pub(crate) struct Shown {
     pub(crate) status: Status,
     /// Of the release that serves calls.
     pub(crate) gate: Option<Gate>,
+    /// Why the controllers of the provider don't run.
+    pub(crate) refusal: Option<String>,
 }
 
 impl Releases {
@@ -22,7 +24,7 @@ impl Releases {
     /// Shows what is new, and keeps what it names in the store.
     pub(super) async fn show(&self) {
         let serving = self.state.roles().serving.and_then(|release| self.ready(release));
-        let gate = serving.map(|ready| &ready.gate);
+        let (gate, refusal) = (serving.map(|ready| &ready.gate), self.state.refusal());
         let status = self.state.status();
         let is_new = self.shown.send_if_modified(|shown| {
             let is_same_gate = match (&shown.gate, gate) {
@@ -31,13 +33,17 @@ impl Releases {
                 _ => false,
             };
             let is_same_status = status.is_none_or(|status| *status == shown.status);
+            let is_same_refusal = shown.refusal.as_deref() == refusal;
             if let (false, Some(status)) = (is_same_status, status) {
                 shown.status.clone_from(status);
             }
             if !is_same_gate {
                 shown.gate = gate.cloned();
             }
-            !(is_same_status && is_same_gate)
+            if !is_same_refusal {
+                shown.refusal = refusal.map(str::to_owned);
+            }
+            !(is_same_status && is_same_gate && is_same_refusal)
         });
         if let (true, Some(status), Some(store)) = (is_new, status, self.deps.store.clone()) {
             let digests: Vec<_> = status.releases().map(|release| release.component).collect();

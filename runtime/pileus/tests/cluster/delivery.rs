@@ -1,7 +1,10 @@
 //! Providers from a registry: named by a resource of the cluster, fetched, verified, swapped while Pileus runs, and rolled back.
 //! Registry, cosign and API server are the real ones.
 
+mod bad_releases;
 mod former_settings;
+mod interruptions;
+mod registry_faults;
 mod revocation;
 
 use std::path::PathBuf;
@@ -19,7 +22,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::node::is_uninitialised;
-use crate::world::{Said, World};
+use crate::world::{Run, Said, World};
 use crate::{SOON, service};
 
 const CRD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crd.yaml");
@@ -49,13 +52,35 @@ impl Delivery {
         Self { world, registry: RealRegistry::start(), folder, key }
     }
 
+    /// One in which a release runs, which breaks no promise, and has initialised two nodes. Returns its digests, too.
+    async fn running() -> (Self, Run, Value) {
+        let delivery = Self::new().await;
+        let digest = delivery.release("only", "stable").await;
+        delivery.apply(delivery.spec("nothing")).await;
+        let run = delivery.world.start_with_resources("store").await;
+        let release = delivery.active(&digest).await["active"]["release"].clone();
+        delivery.initialised(&["a", "b"]).await;
+        (delivery, run, release)
+    }
+
     fn image(&self, tag: &str) -> String {
         format!("{}/providers/unruly:{tag}", self.registry.host)
     }
 
+    /// The reference of what was pushed by its digest.
+    fn pinned(&self, digest: &str) -> String {
+        format!("{}/providers/unruly@{digest}", self.registry.host)
+    }
+
     /// The component with a mark that makes its digest another one.
     fn component(&self, mark: &str) -> PathBuf {
+        self.changed_component(mark, |_| {})
+    }
+
+    /// As [`Delivery::component`], with other bytes.
+    fn changed_component(&self, mark: &str, change: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
         let mut bytes = std::fs::read(artifact::component("unruly-provider").unwrap()).unwrap();
+        change(&mut bytes);
         // A custom section: its number, the length of what follows, the length of its name, the name.
         let length = u8::try_from(mark.len()).unwrap();
         bytes.extend([0, length + 1, length]);
@@ -73,12 +98,27 @@ impl Delivery {
         said.stdout.trim().rsplit_once('@').unwrap().1.to_owned()
     }
 
+    /// Pushes a file of the folder by oras, which accepts all bytes, signs it, and returns its digest.
+    fn release_file(&self, name: &str, tag: &str) -> String {
+        let image = self.image(tag);
+        let types = ["--disable-path-validation", "--plain-http"];
+        let layer = format!("{name}:application/wasm");
+        oras(self.folder.path(), &[&["push"], &types[..], &[&image, &layer]].concat());
+        let digest = oras(self.folder.path(), &["resolve", "--plain-http", &image]).trim().to_owned();
+        self.sign(&digest);
+        digest
+    }
+
     /// As [`Delivery::push`], signed by cosign.
     async fn release(&self, mark: &str, tag: &str) -> String {
         let digest = self.push(mark, tag).await;
-        let image = format!("{}/providers/unruly@{digest}", self.registry.host);
-        sign(self.folder.path(), &self.key.0, &image, &[]);
+        self.sign(&digest);
         digest
+    }
+
+    /// Signs what was pushed by cosign.
+    fn sign(&self, digest: &str) {
+        sign(self.folder.path(), &self.key.0, &self.pinned(digest), &[]);
     }
 
     /// Runs a command of Pileus as a user does.
@@ -134,9 +174,14 @@ impl Delivery {
 
     /// Waits until the status is so, and returns it.
     async fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        self.until_of(NAME, what, is_so).await
+    }
+
+    /// As [`Delivery::until`], for a provider of this name.
+    async fn until_of(&self, name: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
         loop {
-            let status = self.api().get(NAME).await.unwrap().data["status"].clone();
+            let status = self.api().get(name).await.unwrap().data["status"].clone();
             if is_so(&status) {
                 return status;
             }
@@ -150,6 +195,22 @@ impl Delivery {
         self.until("active", |status| status["active"]["release"]["component"] == digest).await
     }
 
+    /// Registers nodes that aren't ready, so that they are looked up each second.
+    async fn register_silent(&self) {
+        let names = self.create_machines("silent").await;
+        self.world.register(names.iter().map(|name| node(name).not_ready())).await;
+        self.initialised(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    }
+
+    /// Creates so many machines that their lookups are a sample. Returns their names.
+    async fn create_machines(&self, prefix: &str) -> Vec<String> {
+        let names: Vec<_> = (0..30).map(|number| format!("{prefix}-{number}")).collect();
+        for name in &names {
+            self.world.cloud.create(json!({"name": name})).await;
+        }
+        names
+    }
+
     async fn initialised(&self, names: &[&str]) {
         for name in names {
             await_node(&self.world.client, name, |node| !is_uninitialised(node), SOON).await.unwrap();
@@ -157,11 +218,16 @@ impl Delivery {
     }
 }
 
+/// Whether a release is rejected.
+fn is_rejected(status: &Value) -> bool {
+    status["rejected"].as_array().is_some_and(|rejected| !rejected.is_empty())
+}
+
 /// The status of a condition, and its message.
 fn condition<'a>(status: &'a Value, kind: &str) -> (&'a str, &'a str) {
-    let all = status["conditions"].as_array().unwrap();
-    let found = all.iter().find(|condition| condition["type"] == kind).unwrap();
-    (found["status"].as_str().unwrap(), found["message"].as_str().unwrap())
+    let mut all = status["conditions"].as_array().into_iter().flatten();
+    let found = all.find(|condition| condition["type"] == kind).unwrap_or(&Value::Null);
+    (found["status"].as_str().unwrap_or_default(), found["message"].as_str().unwrap_or_default())
 }
 
 #[tokio::test]
@@ -231,7 +297,7 @@ async fn what_is_not_trusted_or_not_a_provider_never_runs() {
     };
     let status = delivery.until("not trusted", is_distrusted).await;
     assert_eq!((condition(&status, "Verified").0, condition(&status, "Degraded").0), ("False", "True"));
-    let is_rejected = |digest: String| {
+    let rejects = |digest: String| {
         move |status: &Value| {
             let rejected = status["rejected"].as_array().into_iter().flatten();
             rejected.into_iter().any(|version| version["release"]["component"] == digest)
@@ -239,13 +305,8 @@ async fn what_is_not_trusted_or_not_a_provider_never_runs() {
     };
 
     std::fs::write(delivery.folder.path().join("text.wasm"), "no component").unwrap();
-    let image = delivery.image("stable");
-    let types = ["--disable-path-validation", "--plain-http"];
-    oras(delivery.folder.path(), &[&["push"], &types[..], &[&image, "text.wasm:application/wasm"]].concat());
-    let digest = oras(delivery.folder.path(), &["resolve", "--plain-http", &image]).trim().to_owned();
-    let pinned = format!("{}/providers/unruly@{digest}", delivery.registry.host);
-    sign(delivery.folder.path(), &delivery.key.0, &pinned, &[]);
-    let status = delivery.until("rejected", is_rejected(digest)).await;
+    let digest = delivery.release_file("text.wasm", "stable");
+    let status = delivery.until("rejected", rejects(digest)).await;
     assert_eq!(status["active"]["release"]["component"], good);
     let event = delivery.world.event(NAME, "ProviderRejected").await;
     assert!(event.message.unwrap().contains("is not a component"));
@@ -270,13 +331,8 @@ async fn what_is_not_trusted_or_not_a_provider_never_runs() {
 
 #[tokio::test]
 async fn a_release_that_does_worse_is_rolled_back_and_one_that_differs_is_held() {
-    let delivery = Delivery::new().await;
-    let digest = delivery.release("only", "stable").await;
-    delivery.apply(delivery.spec("nothing")).await;
-    let run = delivery.world.start_with_resources("store").await;
-    let status = delivery.active(&digest).await;
-    let settings = status["active"]["release"]["settings"].clone();
-    delivery.initialised(&["a", "b"]).await;
+    let (delivery, run, release) = Delivery::running().await;
+    let settings = release["settings"].clone();
 
     // It answers otherwise in the dry run.
     delivery.apply(delivery.spec("forgets-by-id")).await;
@@ -289,12 +345,7 @@ async fn a_release_that_does_worse_is_rolled_back_and_one_that_differs_is_held()
     assert!(degraded == "True" && why.contains("order a swap to accept this"), "{why}");
 
     // It traps only where the cloud fails, which no dry run shows.
-    let names: Vec<_> = (0..30).map(|number| format!("late-{number}")).collect();
-    for name in &names {
-        delivery.world.cloud.create(json!({"name": name})).await;
-    }
-    delivery.world.register(names.iter().map(|name| node(name).not_ready())).await;
-    delivery.initialised(&["late-0", "late-29"]).await;
+    delivery.register_silent().await;
     delivery.apply(delivery.spec("traps-in-trouble")).await;
     delivery
         .until("active", |status| {
@@ -316,12 +367,7 @@ async fn a_release_that_does_worse_is_rolled_back_and_one_that_differs_is_held()
 
 #[tokio::test]
 async fn two_providers_serve_their_own_nodes_and_one_that_claims_the_same_is_refused() {
-    let delivery = Delivery::new().await;
-    let digest = delivery.release("only", "stable").await;
-    delivery.apply(delivery.spec("nothing")).await;
-    let run = delivery.world.start_with_resources("store").await;
-    delivery.active(&digest).await;
-    delivery.initialised(&["a", "b"]).await;
+    let (delivery, run, _) = Delivery::running().await;
 
     // Another provider with the same scheme, and the same Services and nodes.
     let component = artifact::component("simulated-provider").unwrap();
@@ -346,9 +392,16 @@ async fn two_providers_serve_their_own_nodes_and_one_that_claims_the_same_is_ref
         "provider second is refused, because the older provider unruly",
     )
     .await;
+    let why = "provider second is refused, because the older provider unruly";
+    let says_so = |status: &Value| {
+        condition(status, "Ready").0 == "False" && condition(status, "Ready").1.starts_with(why)
+    };
+    delivery.until_of("second", "refused", says_so).await;
+    assert!(delivery.world.event("second", "ProviderRefused").await.message.unwrap().starts_with(why));
     let own = json!({"default": false, "nodeSelector": {"matchLabels": {"cloud": "second"}}});
     delivery.apply_as("second", spec(own)).await;
     run.ready().await;
+    delivery.until_of("second", "ready", |status| condition(status, "Ready").0 == "True").await;
     delivery.world.cloud.create(json!({"name": "c"})).await;
     delivery.world.cloud.create(json!({"name": "d"})).await;
     delivery.world.register([node("c").label("cloud", "second"), node("d")]).await;
@@ -371,14 +424,7 @@ async fn two_providers_serve_their_own_nodes_and_one_that_claims_the_same_is_ref
 
 #[tokio::test]
 async fn a_release_that_does_not_fit_or_wants_writes_is_stopped_before_the_switch() {
-    let delivery = Delivery::new().await;
-    let digest = delivery.release("only", "stable").await;
-    delivery.apply(delivery.spec("nothing")).await;
-    let run = delivery.world.start_with_resources("store").await;
-    let active = delivery.active(&digest).await["active"]["release"].clone();
-    delivery.initialised(&["a", "b"]).await;
-    let is_rejected =
-        |status: &Value| status["rejected"].as_array().is_some_and(|rejected| !rejected.is_empty());
+    let (delivery, run, active) = Delivery::running().await;
 
     // Another component, which asks for a host that the document doesn't grant any more.
     delivery.release("next", "next").await;

@@ -1,5 +1,5 @@
 //! A relay for the requests of Pileus to the API server and the cloud. It can drop the answer to one of them, so that a
-//! change has happened without Pileus knowing.
+//! change has happened without Pileus knowing. And it can stop a swap: it lets no status of a CloudProvider through after one.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +13,7 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::Client;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -26,6 +27,15 @@ pub(crate) struct Answers {
     withheld: Arc<Mutex<Option<Withheld>>>,
     /// Of which Service how many writes to the API server will seem to have failed.
     lost: Arc<watch::Sender<(String, usize)>>,
+    halt: Arc<Mutex<Option<Halt>>>,
+}
+
+/// Where a swap stops.
+struct Halt {
+    /// The state that is written last.
+    state: &'static str,
+    /// Who is told when it is written.
+    tell: Option<oneshot::Sender<()>>,
 }
 
 /// Which requests are counted.
@@ -61,6 +71,27 @@ impl Answers {
         let (tell, told) = oneshot::channel();
         *self.withheld.lock().unwrap() = Some(Withheld { of, before: nth - 1, tell });
         told
+    }
+
+    /// Lets no status of a CloudProvider through after the one with this state, and tells when that is written.
+    pub(crate) fn halt_at(&self, state: &'static str) -> oneshot::Receiver<()> {
+        let (tell, told) = oneshot::channel();
+        *self.halt.lock().unwrap() = Some(Halt { state, tell: Some(tell) });
+        told
+    }
+
+    /// Lets each new write of a status through. Those that were stopped never arrive.
+    pub(crate) fn go_on(&self) {
+        *self.halt.lock().unwrap() = None;
+    }
+
+    /// Whether a status may be written, and who is told once it is.
+    fn stops(&self, status: &Value) -> Result<Option<oneshot::Sender<()>>, Stopped> {
+        match &mut *self.halt.lock().unwrap() {
+            Some(Halt { tell: None, .. }) => Err(Stopped),
+            Some(halt) if halt.state == state(status) => Ok(halt.tell.take()),
+            _ => Ok(None),
+        }
     }
 
     /// Withholds none that has not come yet.
@@ -109,9 +140,32 @@ impl Answers {
     }
 }
 
+/// A swap stops before this status.
+struct Stopped;
+
+/// The state of a swap, as the status of its CloudProvider says it.
+pub(crate) fn state(status: &Value) -> &str {
+    let holds = |kind: &str| {
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["type"] == kind && condition["status"] == "True")
+    };
+    match status["candidate"]["phase"]["name"].as_str() {
+        Some("preparing") => match ["Fetched", "Verified", "Compiled"].map(holds) {
+            [false, ..] => "fetching",
+            [_, false, _] => "verifying",
+            [.., false] => "compiling",
+            _ => "checking",
+        },
+        Some(phase) => phase,
+        None if status["rejected"].as_array().is_some_and(|rejected| !rejected.is_empty()) => "rejected",
+        None if !status["observing"].is_null() => "observing",
+        None => "settled",
+    }
+}
+
 /// Where requests go.
 #[derive(Clone)]
-enum Far {
+pub(crate) enum Far {
     /// By a client that has Pileus' rights.
     ApiServer(Client),
     Cloud(legacy::Client<HttpConnector, Body>, u16),
@@ -155,6 +209,9 @@ impl Drop for Relay {
 async fn relay(request: Request, far: Far, answers: Answers) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let fate = answers.fate(&method, &path);
+    if method == Method::PATCH && path.contains("/cloudproviders/") && path.ends_with("/status") {
+        return write_status(request, &far, &answers).await;
+    }
     let Some(answer) = forward(request, &far).await else { return StatusCode::BAD_GATEWAY.into_response() };
     match fate {
         Fate::Given => answer,
@@ -166,8 +223,21 @@ async fn relay(request: Request, far: Far, answers: Answers) -> Response {
     }
 }
 
+/// Writes a status, unless the swap has been stopped before.
+async fn write_status(request: Request, far: &Far, answers: &Answers) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let document: Value = serde_json::from_slice(&body).unwrap();
+    let Ok(tell) = answers.stops(&document["status"]) else { return std::future::pending().await };
+    let answer = forward(Request::from_parts(parts, Body::from(body)), far).await;
+    if let Some(tell) = tell {
+        let _ = tell.send(());
+    }
+    answer.unwrap_or_else(|| StatusCode::BAD_GATEWAY.into_response())
+}
+
 /// What the other side answers; nothing while it is away.
-async fn forward(request: Request, far: &Far) -> Option<Response> {
+pub(crate) async fn forward(request: Request, far: &Far) -> Option<Response> {
     let (mut parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.ok()?;
     for header in [HOST, AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING] {

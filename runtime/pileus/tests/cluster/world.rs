@@ -85,12 +85,17 @@ impl World {
 
     /// As [`World::start_with`], with the API server at this place.
     pub(crate) async fn start_at(&self, document: &Value, server: &str) -> Run {
+        self.start_by(document, &self.kubeconfig_at(server)).await
+    }
+
+    /// The kubeconfig of Pileus, with the API server at this place.
+    fn kubeconfig_at(&self, server: &str) -> PathBuf {
         let direct = std::fs::read_to_string(self.kubernetes.kubeconfig(User::Pileus)).unwrap();
         let mut kubeconfig: Value = serde_json::from_str(&direct).unwrap();
         kubeconfig["clusters"][0]["cluster"]["server"] = json!(server);
         let path = self.folder.path().join(format!("{}.kubeconfig", server.rsplit(':').next().unwrap()));
         std::fs::write(&path, kubeconfig.to_string()).unwrap();
-        self.start_by(document, &path).await
+        path
     }
 
     /// As [`World::start_with`], with this kubeconfig.
@@ -123,12 +128,20 @@ impl World {
     /// Starts Pileus with the CloudProvider resources of the cluster, and waits until its admin server listens. It has a store
     /// of this name.
     pub(crate) async fn start_with_resources(&self, store: &str) -> Run {
+        self.start_with_resources_by(store, &self.kubernetes.kubeconfig(User::Pileus)).await
+    }
+
+    /// As [`World::start_with_resources`], with the API server at this place.
+    pub(crate) async fn start_with_resources_at(&self, store: &str, server: &str) -> Run {
+        self.start_with_resources_by(store, &self.kubeconfig_at(server)).await
+    }
+
+    async fn start_with_resources_by(&self, store: &str, kubeconfig: &Path) -> Run {
         let store = self.folder.path().join(store).display().to_string();
         let variables: Vec<_> = self.variables.iter().cloned().chain([("PILEUS_STORE", store)]).collect();
-        let kubeconfig = self.kubernetes.kubeconfig(User::Pileus);
         // Registry and cloud are on loopback.
         let flags = [&self.flags[..], &["--provider-node-access"]].concat();
-        Run::start("run", None, &kubeconfig, &flags, &variables).await
+        Run::start("run", None, kubeconfig, &flags, &variables).await
     }
 
     /// Gives the replicas another document.

@@ -16,6 +16,7 @@ use pileus_guest::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use wasip2::clocks::monotonic_clock;
 
 /// The annotation that it sets on Services.
 const LOAD_BALANCER: &str = "unruly.example/load-balancer";
@@ -54,6 +55,10 @@ enum Breaks {
     IgnoresForeignIds,
     /// Lookups by provider ID return fewer fields.
     ForgetsById,
+    /// Lookups by name fail.
+    FailsByName,
+    /// Lookups take ten times as long.
+    Slow,
     /// One absent Node fails the call.
     OneForAll,
     /// Answers differ from call to call.
@@ -82,6 +87,8 @@ enum Breaks {
     MisreadsCodes,
     /// What it creates has no UID labels.
     ForgetsOwners,
+    /// It lists load balancers with the UID of another Service.
+    ListsOtherOwners,
     /// It writes a load balancer at every call.
     AlwaysWrites,
     /// It ignores changed targets.
@@ -212,7 +219,11 @@ impl Instances for Unruly {
         purpose: Purpose,
         nodes: &[NodeReference],
     ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        let begun = monotonic_clock::now();
         let mut answers = lookup_each(self, purpose, nodes).await;
+        if self.breaks == Breaks::Slow {
+            monotonic_clock::subscribe_duration(9 * (monotonic_clock::now() - begun)).block();
+        }
         let is_absent = |answer: &Result<Answer, Error>| matches!(answer, Ok(Answer::Absent));
         match self.breaks {
             Breaks::Order => answers.reverse(),
@@ -247,6 +258,9 @@ impl Unruly {
             Some((id, None)) if self.breaks != Breaks::IgnoresForeignIds => {
                 Err(Error::invalid(format!("node {} has the provider ID {id} of another cloud", node.name)))
             }
+            _ if self.breaks == Breaks::FailsByName => {
+                Err(Error::denied(format!("node {} has no provider ID", node.name)))
+            }
             _ => Ok(self.list().await?.into_iter().find(|machine| machine.name == node.name)),
         }
     }
@@ -279,7 +293,7 @@ impl Unruly {
             && pileus_guest::deadline::has_passed()
         {
             // An hour, in nanoseconds.
-            wasip2::clocks::monotonic_clock::subscribe_duration(3_600_000_000_000).block();
+            monotonic_clock::subscribe_duration(3_600_000_000_000).block();
         }
         match response {
             Ok(refused) if self.breaks == Breaks::MisreadsCodes && refused.status == CODED_STATUS => {

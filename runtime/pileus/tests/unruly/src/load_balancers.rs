@@ -52,7 +52,10 @@ impl LoadBalancers for Unruly {
             all.extend(load_balancers.into_iter().map(|LoadBalancer { name, mut labels, .. }| {
                 OwnedLoadBalancer {
                     cluster_uid: labels.remove(CLUSTER),
-                    service_uid: labels.remove(SERVICE),
+                    service_uid: match self.breaks {
+                        Breaks::ListsOtherOwners => Some(random()),
+                        _ => labels.remove(SERVICE),
+                    },
                     name,
                     ..OwnedLoadBalancer::default()
                 }
