@@ -7,7 +7,6 @@
     clippy::missing_panics_doc,
     clippy::unwrap_used,
     clippy::panic,
-    clippy::indexing_slicing,
     reason = "a test that can't go on should stop"
 )]
 

@@ -223,7 +223,7 @@ impl Providers {
         let showing = show_gate(name.to_owned(), shown, self.gates.clone());
         let tasks: [BoxFuture<'static, _>; 3] =
             [Box::pin(announcing), Box::pin(showing), Box::pin(releases.run(receiver))];
-        for task in in_turn(tasks, former, unit.ended.clone()) {
+        for task in in_turn(tasks, former.as_ref(), unit.ended.clone()) {
             self.tasks.spawn(task);
         }
         unit

@@ -1,8 +1,7 @@
 //! The path of one request, read from top to bottom: [`Gate::send`], then one function for each stage in the order in
 //! which a request passes them. The table in the documentation of the crate names the file of each stage.
 //!
-//! What waits for a limit may be there ten thousand times, so what a waiting request holds is kept small: futures of the
-//! stages before and after the wait are boxed.
+//! Ten thousand requests may wait for a limit, so what one holds is kept small: futures of other stages are boxed.
 
 use std::pin::pin;
 use std::sync::Arc;

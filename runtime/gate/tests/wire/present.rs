@@ -73,7 +73,7 @@ async fn a_credential_without_a_namesake_in_the_present_document_is_not_attached
         match answer {
             Ok(_) => assert!(is_sent, "{row}"),
             Err(Error::Credential { credential, .. }) => {
-                assert_eq!((credential.as_str(), is_sent), ("main", false))
+                assert_eq!((credential.as_str(), is_sent), ("main", false));
             }
             Err(error) => panic!("{row}: {error}"),
         }

@@ -50,7 +50,7 @@ impl Announcer {
             if leads {
                 self.metrics.count(&name, &before, &status);
             }
-            let news = refusal.clone().filter(|_| refusal != refused).map(refused_by_claims);
+            let news = refusal.as_deref().filter(|_| refusal != refused).map(refused_by_claims);
             for Announcement { reason, note } in announcements(&before, &status).into_iter().chain(news) {
                 tracing::info!(provider = %name, "{note}");
                 if leads {
@@ -73,7 +73,7 @@ fn degraded(status: &Status) -> Option<&str> {
     degraded.map(|condition| condition.message.as_str())
 }
 
-fn refused_by_claims(why: String) -> Announcement {
+fn refused_by_claims(why: &str) -> Announcement {
     Announcement { reason: Reason::ProviderRefused, note: format!("{why}; its controllers don't run") }
 }
 

@@ -13,12 +13,12 @@ use crate::working::DRAIN;
 /// These tasks, which begin when the former ones have ended. `ended` is cancelled when all of them have ended.
 pub(super) fn in_turn<T: 'static>(
     tasks: impl IntoIterator<Item = BoxFuture<'static, T>>,
-    former: Option<CancellationToken>,
+    former: Option<&CancellationToken>,
     ended: CancellationToken,
 ) -> Vec<BoxFuture<'static, T>> {
     let guard = Arc::new(ended.drop_guard());
     let in_turn = tasks.into_iter().map(|task| -> BoxFuture<'static, T> {
-        let (former, guard) = (former.clone(), Arc::clone(&guard));
+        let (former, guard) = (former.cloned(), Arc::clone(&guard));
         Box::pin(async move {
             if let Some(former) = former {
                 former.cancelled().await;
@@ -85,8 +85,8 @@ mod tests {
         let [one, two, three] = [(); 3].map(|()| CancellationToken::new());
         let all = [
             in_turn([task(1), task(27)], None, one.clone()),
-            in_turn([task(1), task(2)], Some(one), two.clone()),
-            in_turn([task(0)], Some(two), three.clone()),
+            in_turn([task(1), task(2)], Some(&one), two.clone()),
+            in_turn([task(0)], Some(&two), three.clone()),
         ];
         let begun: Vec<_> = futures::future::join_all(all.into_iter().flatten())
             .await

@@ -182,11 +182,11 @@ mod tests {
     #[test]
     fn a_list_shows_what_is_gone_and_what_went_back() {
         let mut versions = Versions::default();
-        let lists: [(&[(&str, u64)], &[&str], &[&str]); 4] = [
-            (&[("a", 5), ("b", 7)], &[], &[]),
-            (&[("a", 9)], &[], &["b"]),
-            (&[("a", 9), ("b", 8)], &[], &[]),
-            (&[("a", 6), ("b", 8)], &["a"], &[]),
+        let lists = [
+            (vec![("a", 5), ("b", 7)], vec![], vec![]),
+            (vec![("a", 9)], vec![], vec!["b"]),
+            (vec![("a", 9), ("b", 8)], vec![], vec![]),
+            (vec![("a", 6), ("b", 8)], vec!["a"], vec![]),
         ];
         for (list, back, gone) in lists {
             let went_back: Vec<_> = list
