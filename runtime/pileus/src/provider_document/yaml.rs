@@ -109,7 +109,7 @@ pub(super) fn scalar(text: &str) -> String {
     }
     // Some readers take these for the end of a line, and terminals act on the others.
     let escape = |c: char| match c {
-        c if pileus_host::is_control(c) && !c.is_ascii_control() => format!("\\u{:04x}", u32::from(c)),
+        c if pileus_host::is_control(c) && c >= ' ' => format!("\\u{:04x}", u32::from(c)),
         c => c.to_string(),
     };
     Value::String(text.to_owned()).to_string().chars().map(escape).collect()
