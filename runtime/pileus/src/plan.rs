@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use crate::{cli, cluster, telemetry, terminal};
 pub(crate) use dry_run::DryRunProvider;
-pub(crate) use preview::{Findings, Identity, Preview, PreviewedChange, Section};
+pub(crate) use preview::{Action, Findings, Identity, Preview, PreviewedChange, Section};
 pub(crate) use snapshot::{ClusterSnapshot, cluster_uid};
 
 /// The operator's settings of the controllers.

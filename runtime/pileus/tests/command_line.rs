@@ -472,7 +472,7 @@ async fn a_rejected_configuration_is_reported_with_paths() {
         (
             json!({"endpoint": "http://cloud.example:8080", "end-point": 1}),
             &[
-                "end-point: unknown field `end-point`, expected one of `endpoint`, `loadBalancers`, `reads`, `writes`",
+                "end-point: unknown field `end-point`, expected one of `endpoint`, `metadata`, `loadBalancers`, `reads`, `writes`",
             ],
         ),
     ];

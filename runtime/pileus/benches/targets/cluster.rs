@@ -64,14 +64,20 @@ impl Cluster {
     pub(crate) fn command_with(&self, document: &Value) -> Result<Command, Failure> {
         let path = self.folder.path().join("provider.yaml");
         fs::write(&path, document.to_string())?;
-        let mut command = self.command_of_resources();
+        let mut command = self.command_with_folders();
         command.arg("--provider").arg(path);
         Ok(command)
     }
 
-    /// The command that starts Pileus with the CloudProviders of the cluster, and with the folders for components and their
-    /// code that it always gets here.
+    /// The command that starts Pileus with the CloudProviders of the cluster, whose registry and cloud are on this machine.
     pub(crate) fn command_of_resources(&self) -> Command {
+        let mut command = self.command_with_folders();
+        command.arg("--provider-node-access");
+        command
+    }
+
+    /// The command that starts Pileus, with the folders for components and their code that it always gets here.
+    fn command_with_folders(&self) -> Command {
         let mut command = Command::new(program());
         command
             .args(["run", "--log-format", "json", "--admin-address", "127.0.0.1:0"])

@@ -14,8 +14,8 @@ use super::candidate;
 use super::prepare::Ready;
 use crate::metrics::Metrics;
 use crate::plan::{
-    ClusterSnapshot, DryRunProvider, Findings, Identity, PlanSettings, Preview, PreviewedChange, Section,
-    cluster_uid, preview_changes,
+    Action, ClusterSnapshot, DryRunProvider, Findings, Identity, PlanSettings, Preview, PreviewedChange,
+    Section, cluster_uid, preview_changes,
 };
 
 /// How many nodes are looked up by both releases.
@@ -270,6 +270,8 @@ fn changes(kind: &str, wanted: &Findings, known: &[PreviewedChange]) -> Vec<Foun
     let own = wanted.changes.iter().filter(|change| !is_known(change)).map(|change| {
         let subject = format!("{} {kind} {}", change.action.as_str(), change.object);
         let words = format!("{subject}: {}", change.reason);
+        // Who wants to delete another object each time wants to delete.
+        let subject = if change.action == Action::Delete { format!("delete {kind}") } else { subject };
         if change.is_write() { Found::write(subject, words) } else { Found::lookup(subject, words) }
     });
     let is_new = |items: &[String]| items.iter().any(|item| !known.iter().any(|other| other.object == *item));

@@ -4,7 +4,6 @@
 mod bad_releases;
 mod former_settings;
 mod interruptions;
-mod registry_faults;
 mod revocation;
 
 use std::path::PathBuf;
@@ -65,11 +64,6 @@ impl Delivery {
 
     fn image(&self, tag: &str) -> String {
         format!("{}/providers/unruly:{tag}", self.registry.host)
-    }
-
-    /// The reference of what was pushed by its digest.
-    fn pinned(&self, digest: &str) -> String {
-        format!("{}/providers/unruly@{digest}", self.registry.host)
     }
 
     /// The component with a mark that makes its digest another one.

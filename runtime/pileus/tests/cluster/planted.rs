@@ -278,7 +278,7 @@ async fn row_17_neither_provider_nor_host_disclose_a_byte_of_a_credential() {
     let run = world.start_with(&hostile("leak", &clouds, &folder)).await;
     run.ready().await;
     let mut received = clouds.received.clone();
-    let sent = received.wait_for(|all| all.iter().any(|request| request.line.starts_with("PUT /memory")));
+    let sent = received.wait_for(|all| all.iter().any(|request| request.line.starts_with("POST /memory")));
     time::timeout(SOON, sent).await.unwrap().unwrap();
     run.counted("pileus_provider_calls_total", &[r#"function="lookup""#]).await;
     // Its log comes to us another way than that.
@@ -311,7 +311,7 @@ async fn row_17_neither_provider_nor_host_disclose_a_byte_of_a_credential() {
     used.sort_unstable();
     assert_eq!(found, used);
     let memory =
-        clouds.received().into_iter().find(|request| request.line.starts_with("PUT /memory")).unwrap();
+        clouds.received().into_iter().find(|request| request.line.starts_with("POST /memory")).unwrap();
     assert!(memory.body.len() > 1 << 20, "{}", memory.body.len());
     assert!(String::from_utf8_lossy(&memory.body).contains(VISIBLE));
     assert!([&leaked, &panicked].iter().all(|seen| seen[0].1.contains(VISIBLE)), "in both logs");

@@ -23,7 +23,7 @@ async fn a_provider_is_pushed_in_the_cncfs_format_and_has_one_digest() {
     assert_eq!((annotation("title"), annotation("version")), (json!("simulated"), json!("0.1.0")));
     let description = annotation("description");
     assert!(
-        description.as_str().is_some_and(|text| text.contains("instances, load-balancers")),
+        description.as_str().is_some_and(|text| text.contains("instances, local-instance, load-balancers")),
         "{description}"
     );
 

@@ -1,6 +1,5 @@
 //! A Pileus process, seen as an operator sees it: log, probes and metrics.
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 use std::process::Command;
@@ -77,7 +76,11 @@ impl Pileus {
         let begun = Instant::now();
         let mut command = Command::new(artifact::program("pileus")?);
         command.arg("run").arg("--kubeconfig").arg(kubeconfig).arg("--store").arg(store);
-        command.args(document.iter().flat_map(|document| [OsStr::new("--provider"), document.as_os_str()]));
+        match document {
+            Some(document) => command.arg("--provider").arg(document),
+            // Its registry and its cloud are on this machine.
+            None => command.arg("--provider-node-access"),
+        };
         command.arg("--compiled-code").arg(compiled).args(["--admin-address", "127.0.0.1:0"]);
         command.args(flags).env_remove("PILEUS_LOG");
         let process = Process::start(&format!("pileus {name}"), &command)?;

@@ -66,12 +66,12 @@ pub(crate) struct StartedRequest {
 }
 
 impl Attempt {
-    /// A `PUT` to a cloud. Only its body matters.
-    pub(crate) fn put(cloud: &BaseUrl, name: &str) -> Self {
+    /// A `POST` to a cloud. Only its body matters.
+    pub(crate) fn post(cloud: &BaseUrl, name: &str) -> Self {
         let url = cloud.join([name]);
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let [method, scheme, authority, path] = ["PUT", scheme, authority, path].map(str::to_owned);
+        let [method, scheme, authority, path] = ["POST", scheme, authority, path].map(str::to_owned);
         Self { method, scheme, authority, path, ..Self::default() }
     }
 

