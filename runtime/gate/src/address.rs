@@ -178,7 +178,9 @@ pub(crate) fn is_near(address: IpAddr) -> bool {
 pub fn opens_node(range: IpNet) -> bool {
     use BlockReason::{LinkLocal, Loopback, Metadata, Unspecified};
     if range.prefix_len() == range.max_prefix_len() {
-        return is_near(range.addr()) || reason(range.addr().to_canonical()) == Some(Unspecified);
+        let address = range.addr().to_canonical();
+        let is_unspecified = |address| reason(address) == Some(Unspecified);
+        return is_near(address) || is_unspecified(address) || embedded(address).any(is_unspecified);
     }
     let range = match range {
         // Behind the well-known NAT64 prefix the embedded addresses count.

@@ -66,6 +66,11 @@ impl Delivery {
         format!("{}/providers/unruly:{tag}", self.registry.host)
     }
 
+    /// The reference of what was pushed by its digest.
+    fn pinned(&self, digest: &str) -> String {
+        format!("{}/providers/unruly@{digest}", self.registry.host)
+    }
+
     /// The component with a mark that makes its digest another one.
     fn component(&self, mark: &str) -> PathBuf {
         self.changed_component(mark, |_| {})
