@@ -214,7 +214,7 @@ impl Instance {
     fn entry(&self, body: &Value, time: i64) -> Value {
         let body = body.to_string();
         let key = sha256(&self.log.subject_public_key_info());
-        let id: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = key.iter().fold(String::new(), |id, byte| id + &format!("{byte:02x}"));
         let promise =
             format!(r#"{{"body":"{}","integratedTime":{time},"logID":"{id}","logIndex":0}}"#, base64(&body));
         let leaf = sha256(&[&[0_u8], body.as_bytes()].concat());
@@ -347,7 +347,7 @@ fn each_identity_counts_once_beside_keys() {
     let signers = vec![Signer::Key("release".into()), signer("ann@acme.example")];
     assert_eq!(decide(mixed(), &[ann.clone(), by_key.clone()]), Ok(Trust::Signed { signers }));
     assert_eq!(
-        refusal(decide(mixed(), &[by_key.clone()])),
+        refusal(decide(mixed(), std::slice::from_ref(&by_key))),
         "it has 1 of 2 necessary signatures: by key release"
     );
     assert_eq!(refusal(decide(mixed(), &[ann])), half);
