@@ -81,7 +81,7 @@ fn last_order(provider: &DynamicObject) -> u64 {
 
 /// The number of the next order.
 fn next_number(provider: &DynamicObject) -> u64 {
-    let given = provider.annotations().get(ORDER).and_then(|text| order_annotation::read(text));
+    let given = order_annotation::given(provider.annotations());
     last_order(provider).max(given.map_or(0, |order| order.number)) + 1
 }
 

@@ -1,5 +1,7 @@
 //! The operator's order as an annotation of its CloudProvider. Pure.
 
+use std::collections::BTreeMap;
+
 use pileus_host::swap::{Order, OrderKind};
 use pileus_loader::Digest;
 
@@ -15,8 +17,13 @@ const WORDS: [(OrderKind, &str); 4] = [
     (OrderKind::SwapNow, "swap"),
 ];
 
+/// The order among these annotations.
+pub(crate) fn given(annotations: &BTreeMap<String, String>) -> Option<Order> {
+    annotations.get(ORDER).and_then(|text| read(text))
+}
+
 /// Reads an order: its number, what to do, and the component that was seen.
-pub(crate) fn read(text: &str) -> Option<Order> {
+fn read(text: &str) -> Option<Order> {
     let mut words = text.split_whitespace();
     let number = words.next()?.parse().ok()?;
     let word = words.next()?;

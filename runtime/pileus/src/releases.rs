@@ -42,7 +42,7 @@ pub(crate) use compare::Comparison;
 pub(crate) use inputs::Input;
 use job::{Done, Made, Prepared, sleep_until};
 pub(crate) use prepare::ReleaseDeps;
-pub(crate) use record::{Record, of_resource};
+pub(crate) use record::{Record, of_resource, revision};
 pub(crate) use revisions::Revisions;
 pub(crate) use shown::Shown;
 

@@ -14,8 +14,8 @@ use pileus_controllers::{HealthCheck, describe};
 
 use super::{DocumentChange, PresentDocument};
 use crate::document::{CloudProvider, ClusterOrigin, DocumentOrigin};
-use crate::order_annotation::{self, ORDER};
-use crate::releases::{Record, Revisions, of_resource};
+use crate::order_annotation;
+use crate::releases::{Record, Revisions, of_resource, revision};
 
 /// The CloudProvider resources of a cluster.
 pub(crate) struct FollowedResources {
@@ -94,7 +94,7 @@ impl FollowedResources {
             watcher::Event::Init => self.versions.listed.clear(),
             watcher::Event::InitApply(resource) => {
                 let name = resource.name_any();
-                if self.versions.list(&name, version(&resource)) {
+                if self.versions.list(&name, revision(&resource)) {
                     // What is in memory is of another history.
                     tracing::warn!(provider = %name, "the API server's store went back, so the provider begins anew");
                     self.unread.push_back(DocumentChange::Gone(name));
@@ -111,7 +111,7 @@ impl FollowedResources {
             }
             watcher::Event::Apply(resource) => {
                 self.check.pass();
-                self.versions.known.insert(resource.name_any(), version(&resource));
+                self.versions.known.insert(resource.name_any(), revision(&resource));
                 self.present(&resource);
             }
             watcher::Event::Delete(resource) => {
@@ -131,7 +131,7 @@ impl FollowedResources {
             tracing::warn!(provider = %name, problems, "the CloudProvider is invalid, and the former one stays in use");
             problems
         });
-        let order = resource.annotations().get(ORDER).and_then(|text| order_annotation::read(text));
+        let order = order_annotation::given(resource.annotations());
         self.unread.push_back(DocumentChange::Present(Box::new(PresentDocument {
             name,
             uid: resource.uid(),
@@ -146,11 +146,6 @@ impl FollowedResources {
             order,
         })));
     }
-}
-
-/// The version of a resource, which grows with each write.
-fn version(resource: &DynamicObject) -> u64 {
-    resource.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
 /// The versions of the resources that are known, by name. Pure.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::revisions::Revisions;
 use crate::document::API_VERSION;
-use crate::order_annotation::{self, ORDER};
+use crate::order_annotation;
 use crate::recorded::Recorded;
 use crate::resource_status;
 
@@ -121,13 +121,13 @@ pub(crate) fn of_resource(resource: &DynamicObject) -> Recorded {
     let status = &mut recorded.status;
     let generation = resource.metadata.generation.and_then(|generation| u64::try_from(generation).ok());
     status.observed_generation = status.observed_generation.min(generation.unwrap_or_default());
-    let ordered = resource.annotations().get(ORDER).and_then(|text| order_annotation::read(text));
+    let ordered = order_annotation::given(resource.annotations());
     status.last_order = status.last_order.min(ordered.map(|order| order.number));
     recorded
 }
 
 /// The version of a resource, which grows with each write.
-fn revision(resource: &DynamicObject) -> u64 {
+pub(crate) fn revision(resource: &DynamicObject) -> u64 {
     resource.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
