@@ -53,10 +53,10 @@ pub(crate) fn normalize(
     match kind {
         Kind::Interface => {
             check_balancers(state, id, &kept)?;
-            interface::assign(state, &mut kept, existing)?;
+            interface::assign(state, &mut kept, "ipConfigurations", existing)?;
         }
-        Kind::LoadBalancer => load_balancer::assign(state, &mut kept, existing)?,
-        Kind::PrivateLinkService => private_link::assign(state, &mut kept, existing)?,
+        Kind::LoadBalancer => interface::assign(state, &mut kept, "frontendIPConfigurations", existing)?,
+        Kind::PrivateLinkService => interface::assign(state, &mut kept, "ipConfigurations", existing)?,
         _ => {}
     }
     Ok(kept)

@@ -28,15 +28,17 @@ pub(super) fn normalize(body: &mut Value) {
     }
 }
 
-/// Gives each configuration its private address: the static one that it asks for, the one that it had, or the next free one.
+/// Gives each part in a field with a subnet its private address: the static one that it asks for, the one that it had, or the
+/// next free one.
 pub(super) fn assign(
     state: &mut State,
     body: &mut Value,
+    field: &str,
     existing: Option<&Resource>,
 ) -> Result<(), Refusal> {
-    for configuration in items_mut(body, "/properties/ipConfigurations") {
-        let name = text(configuration, "/name").to_owned();
-        assign_one(state, object(configuration, "properties"), "ipConfigurations", &name, existing)?;
+    for part in items_mut(body, &format!("/properties/{field}")) {
+        let name = text(part, "/name").to_owned();
+        assign_one(state, object(part, "properties"), field, &name, existing)?;
     }
     Ok(())
 }
@@ -72,7 +74,7 @@ pub(crate) fn check_balancers(state: &State, id: &Id, body: &Value) -> Result<()
 }
 
 /// Gives an address to the properties of a part with a subnet.
-pub(super) fn assign_one(
+fn assign_one(
     state: &mut State,
     properties: &mut Value,
     field: &str,

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::balancing_rule::{check_probes, check_rules};
-use super::interface::assign_one;
 use crate::catalog::Kind;
 use crate::id::{Id, Key};
 use crate::json::{at, default, items, items_mut, object, set, text};
@@ -189,19 +188,6 @@ fn check_pools(state: &State, body: &Value) -> Result<(), Refusal> {
                     .with_detail("DuplicateResourceName", message));
             }
         }
-    }
-    Ok(())
-}
-
-/// Gives private addresses to internal frontends.
-pub(super) fn assign(
-    state: &mut State,
-    body: &mut Value,
-    existing: Option<&Resource>,
-) -> Result<(), Refusal> {
-    for frontend in items_mut(body, "/properties/frontendIPConfigurations") {
-        let name = text(frontend, "/name").to_owned();
-        assign_one(state, object(frontend, "properties"), "frontendIPConfigurations", &name, existing)?;
     }
     Ok(())
 }

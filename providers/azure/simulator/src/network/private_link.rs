@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::interface::assign_one;
 use crate::id::{Id, Key};
 use crate::json::{at, default, items, items_mut, object, text};
 use crate::refusal::Refusal;
@@ -96,17 +95,4 @@ fn check_connections(id: &Id, properties: &Value, existing: Option<&Resource>) -
     }
     let message = format!("Private endpoint connections of {id} can't be created by a write of the service.");
     Err(Refusal::network(400, "PrivateEndpointConnectionCannotBeCreated", message))
-}
-
-/// Gives addresses to the configurations.
-pub(super) fn assign(
-    state: &mut State,
-    body: &mut Value,
-    existing: Option<&Resource>,
-) -> Result<(), Refusal> {
-    for configuration in items_mut(body, "/properties/ipConfigurations") {
-        let name = text(configuration, "/name").to_owned();
-        assign_one(state, object(configuration, "properties"), "ipConfigurations", &name, existing)?;
-    }
-    Ok(())
 }
