@@ -101,7 +101,9 @@ pub(crate) async fn hold(
     let other = Cloud::start(&stage.folder().join("other-cloud.log")).await?;
     let versions = versions(stage).await?;
     let (port, url) = (other.port(), other.http.url(""));
-    let patch = stage.write("other-account.yaml", &configuration(&format!("endpoint: {url}"), &port))?;
+    let both = configuration(&format!("endpoint: {url}"), &port) + &granted(&stage.cloud.port());
+    // The release that runs keeps its access: what a document doesn't grant ends at once.
+    let patch = stage.write("other-account.yaml", &both)?;
     let is_held = |status: &Value| status["candidate"]["phase"]["name"] == "held";
     let phases = patch_and_follow(stage, &patch, is_held).await.map_err(|error| pileus.with_log(&error))?;
     let mut rows = vec![command(&patch_command("other-account.yaml"))];
@@ -144,6 +146,11 @@ fn rebuilt(stage: &Stage) -> Result<std::path::PathBuf, Error> {
 
 fn configuration(endpoint: &str, port: &str) -> String {
     format!("spec:\n  configuration:\n    {endpoint}\n{}", grant(port))
+}
+
+/// The grant of one more port, as an item of the list.
+fn granted(port: &str) -> String {
+    grant(port).lines().skip(1).fold(String::new(), |items, line| items + line + "\n")
 }
 
 fn push_command(stage: &Stage, tag: &str) -> String {
