@@ -119,7 +119,9 @@ impl Replicated {
             self.delivery.until("settled", |status| status["observing"].is_null()).await;
         }
         if asked == Asked::Component {
-            let digest = self.delivery.release(&format!("build-{row}"), "stable").await;
+            // The compiled code of all tests is shared and outlasts them, so no former run may have had this component.
+            let folder = self.delivery.folder.path().file_name().unwrap().to_str().unwrap();
+            let digest = self.delivery.release(&format!("build-{row}{folder}"), "stable").await;
             self.image = self.delivery.pinned(&digest);
         } else {
             self.seconds += 1;
