@@ -4,6 +4,7 @@
 mod bad_releases;
 mod former_settings;
 mod interruptions;
+mod registry_faults;
 mod revocation;
 
 use std::path::PathBuf;
