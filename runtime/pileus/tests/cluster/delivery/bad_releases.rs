@@ -1,10 +1,12 @@
-//! Releases with a defect that only one step of a swap can find: the check, the canary, or the time after the
+//! Releases with a defect that only one step of a swap can find: the check, the dry run, the canary, or the time after the
 //! switch. Each stops there or is rolled back, and no node and no Service notices.
 
 use pileus_dev::nodes::node;
 use serde_json::json;
 
 use super::{Delivery, condition, is_rejected};
+use crate::cloud::Object;
+use crate::service;
 
 #[tokio::test]
 async fn a_release_for_another_contract_stops_at_the_check() {
@@ -64,6 +66,28 @@ async fn a_release_ten_times_slower_stops_in_the_canary_and_one_that_fails_only_
     delivery.initialised(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let after = delivery.world.nodes().await;
     assert!(nodes.iter().all(|node| after.contains(node)), "no other node notices");
+    assert!(run.is_well().await);
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn a_release_that_would_delete_a_load_balancer_is_held_by_the_dry_run() {
+    let (delivery, run, active) = Delivery::running().await;
+    service::create(&delivery.world, "web", json!({"ports": [{"port": 80}]})).await;
+    delivery.world.event("web", "EnsuredLoadBalancer").await;
+    let balancers = delivery.world.cloud.all(Object::LoadBalancer).await.unwrap();
+    let writes = delivery.world.cloud.writes().await;
+    delivery.apply(delivery.spec("lists-other-owners")).await;
+    let status = delivery.until("held", |status| status["candidate"]["phase"]["name"] == "held").await;
+    let differences = &status["candidate"]["differences"];
+    assert_eq!((&differences["lookups"], &differences["writes"]), (&json!(0), &json!(1)), "{differences:#}");
+    let shown = differences["shown"][0].as_str().unwrap();
+    assert!(shown.starts_with("delete load balancer "), "{shown}");
+    assert_eq!(status["active"]["release"], active);
+    assert_eq!(delivery.world.cloud.writes().await, writes);
+    assert_eq!(delivery.world.cloud.all(Object::LoadBalancer).await.unwrap(), balancers);
+    let event = delivery.world.event("unruly", "ProviderHeld").await;
+    assert!(event.message.unwrap().contains("delete load balancer "));
     assert!(run.is_well().await);
     assert!(run.stop().await.success());
 }

@@ -321,5 +321,5 @@ impl Unruly {
 }
 
 fn random() -> String {
-    format!("{:x}", wasip2::random::random::get_random_u64())
+    format!("{:016x}", wasip2::random::random::get_random_u64())
 }

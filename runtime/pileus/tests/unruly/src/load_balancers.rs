@@ -53,7 +53,8 @@ impl LoadBalancers for Unruly {
                 OwnedLoadBalancer {
                     cluster_uid: labels.remove(CLUSTER),
                     service_uid: match self.breaks {
-                        Breaks::ListsOtherOwners => Some(random()),
+                        // As long as a UID: shorter ones name no Service for certain.
+                        Breaks::ListsOtherOwners => Some(random() + &random()),
                         _ => labels.remove(SERVICE),
                     },
                     name,
