@@ -111,8 +111,14 @@ impl Nodes {
         self.inner.informer.read(|store| store.objects().all().filter(|_| store.has_claim(provider)))
     }
 
-    /// The Pod CIDRs of Nodes that can't be read, and so are missing in [`Nodes::all`].
-    pub(crate) fn unreadable_ranges(&self) -> HashSet<IpNet> {
+    /// All Nodes as they are known now, with the owners that they would have under these claims. `None` before the first list
+    /// is complete.
+    pub fn all_under(&self, claims: &Claims) -> Option<Vec<Arc<NodeFacts>>> {
+        self.inner.informer.read(|store| store.all_under(claims))
+    }
+
+    /// The Pod CIDRs of Nodes that can't be read, and so are missing in what this store returns.
+    pub fn unreadable_ranges(&self) -> HashSet<IpNet> {
         self.inner.informer.read(|store| store.unreadable_ranges().collect())
     }
 

@@ -31,7 +31,7 @@ use crate::secrets::Secrets;
 use crate::{cli, cluster, telemetry, terminal};
 pub(crate) use dry_run::DryRunProvider;
 pub(crate) use preview::{Action, Findings, Identity, Preview, PreviewedChange, Section};
-pub(crate) use snapshot::{ClusterSnapshot, cluster_uid};
+pub(crate) use snapshot::{ClusterSnapshot, NodeSnapshot, cluster_uid};
 
 /// The operator's settings of the controllers.
 #[derive(Clone)]
@@ -72,7 +72,9 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
         DryRunProvider::load(document, (compiled, stored), cluster::addresses(&config), &metrics).await?;
     let owned = provider.owned(&settings.cluster).await;
     let listed = owned.as_deref().unwrap_or_default();
-    let snapshot = Box::pin(ClusterSnapshot::read(&client, &provider.provider, listed, &metrics)).await?;
+    let nodes = NodeSnapshot::read(&client, &provider.provider).await?;
+    let snapshot =
+        Box::pin(ClusterSnapshot::read(&client, nodes, &provider.provider, listed, &metrics)).await?;
     let preview = preview_changes(&provider, &snapshot, &settings, owned).await;
     let text =
         if json { terminal::json(&json::object(&preview, verbose)) } else { text::report(&preview, verbose) };

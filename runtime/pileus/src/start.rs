@@ -136,6 +136,7 @@ fn provider_deps(
     let (own_cluster, api_server) = (arguments.cluster(), cluster::addresses(cluster));
     let comparison = Comparison {
         client: client.clone(),
+        nodes: nodes.clone(),
         server: cluster.config.cluster_url.clone(),
         cluster: own_cluster.clone(),
         routes: route.clone(),

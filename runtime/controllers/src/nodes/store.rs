@@ -108,12 +108,17 @@ impl Store {
         self.claims = claims;
         let mut changes = Vec::new();
         for known in self.objects.all().into_iter().flatten() {
-            let owner = self.claims.owner_of_node(&known.labels, known.provider_id.as_ref());
-            if known.owner != owner {
-                changes.push(self.objects.amend(NodeFacts { owner, ..NodeFacts::clone(&known) }));
+            if let Some(other) = other_owner(&known, &self.claims) {
+                changes.push(self.objects.amend(other));
             }
         }
         changes
+    }
+
+    /// See [`super::Nodes::all_under`].
+    pub(super) fn all_under(&self, claims: &Claims) -> Option<Vec<Arc<NodeFacts>>> {
+        let under = |known: Arc<NodeFacts>| other_owner(&known, claims).map_or(known, Arc::new);
+        Some(self.objects.all()?.into_iter().map(under).collect())
     }
 
     /// The Pod CIDRs of Nodes that can't be read.
@@ -231,6 +236,12 @@ impl FormerInstances {
     }
 }
 
+/// The Node with the owner that it has under these claims, if that is another one.
+fn other_owner(known: &NodeFacts, claims: &Claims) -> Option<NodeFacts> {
+    let owner = claims.owner_of_node(&known.labels, known.provider_id.as_ref());
+    (known.owner != owner).then(|| NodeFacts { owner, ..NodeFacts::clone(known) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,6 +351,7 @@ mod tests {
         };
         let mut store = Store::default();
         assert_eq!(store.set_claims(claims(&[("a", "")])), [], "before the list");
+        assert_eq!(store.all_under(&claims(&[("a", "")])), None);
         store.on_event(watcher::Event::Init);
         for listed in
             [node("n1", "x", ""), node("n2", "y", ""), node("n3", "x", "b://3"), node("n4", "x", "c://4")]
@@ -355,7 +367,10 @@ mod tests {
         let contested = store.set_claims(claims(&[("a", "pool"), ("b", "pool=x")]));
         assert_eq!(owners(&contested), ["n1 [\"a\", \"b\"]", "n5 [\"a\", \"b\"]"]);
         assert_eq!(store.get("n2").unwrap().owner, NodeOwner::Provider("a".to_owned()));
-        assert_eq!(owners(&store.set_claims(Claims::default())).len(), 5);
+        let present = |nodes: Vec<Arc<NodeFacts>>| nodes.into_iter().map(Change::Present).collect::<Vec<_>>();
+        let under = present(store.all_under(&claims(&[("b", "pool=x")])).unwrap());
+        assert_eq!(owners(&under), ["n1 b", "n2 []", "n3 b", "n4 []", "n5 b"]);
+        assert_eq!(owners(&store.set_claims(Claims::default())).len(), 5, "nothing was changed");
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl DryRunProvider {
             requirements: &self.provider.service_requirements,
             provider: &self.provider.name,
             node_labels: &self.provider.node_labels,
-            nodes: &snapshot.nodes,
+            nodes: &snapshot.nodes.readable,
             services: &snapshot.services,
             present: &snapshot.present,
             owned: &owned,

@@ -23,8 +23,8 @@ impl DryRunProvider {
             Err(problem) => return Section::Unknown(format!("can't list the cloud's routes: {problem}")),
         };
         let inputs = Inputs {
-            nodes: &snapshot.nodes,
-            unreadable_ranges: &snapshot.left_alone,
+            nodes: &snapshot.nodes.readable,
+            unreadable_ranges: &snapshot.nodes.left_alone,
             provider: &self.provider.name,
             node_labels: &self.provider.node_labels,
             cluster_uid: settings.cluster.uid.as_deref(),
@@ -86,6 +86,6 @@ fn notes(snapshot: &ClusterSnapshot, preview: &Preview) -> Vec<String> {
         )
     });
     let unreadable =
-        snapshot.unreadable.iter().map(|problem| format!("{problem}; its routes stay as they are"));
+        snapshot.nodes.unreadable.iter().map(|problem| format!("{problem}; its routes stay as they are"));
     contested.chain(waiting).chain(unreadable).collect()
 }

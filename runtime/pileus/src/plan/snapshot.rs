@@ -1,5 +1,5 @@
-//! The cluster's objects that a plan depends on, read from the API server once. Services come from a watch that ends with
-//! its first list. Nothing is written.
+//! The cluster's objects that a plan depends on. Nodes are read from the API server once, or come from the store of a process
+//! that watches them. Services come from a watch that ends with its first list. Nothing is written.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use pileus_cloud::{OwnedLoadBalancer, Provider};
 use pileus_controllers::claims::Claims;
 use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_controllers::facts::service::ServiceFacts;
+use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::{Services, UidIndex};
 use pileus_controllers::{Error as ApiError, Health, VERSION_PERIOD};
 use tokio::time::Instant;
@@ -27,14 +28,48 @@ const PAGE: u32 = 500;
 /// How long a request may take: the user waits at a terminal, and the API server's own limit is a minute.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The objects that decide what the controllers want of the cloud.
-pub(crate) struct ClusterSnapshot {
+/// The Nodes that decide what the controllers want of the cloud. They belong to the provider of the plan as if it ran alone.
+pub(crate) struct NodeSnapshot {
     /// The Nodes that can be read.
-    pub(crate) nodes: Vec<Arc<NodeFacts>>,
+    pub(crate) readable: Vec<Arc<NodeFacts>>,
     /// The Pod CIDRs of the other Nodes. Their routes stay.
     pub(crate) left_alone: HashSet<IpNet>,
-    /// What is wrong with the other Nodes.
+    /// What is wrong with the other Nodes. Empty where a store has reported that before.
     pub(crate) unreadable: Vec<String>,
+}
+
+impl NodeSnapshot {
+    /// Reads all Nodes.
+    ///
+    /// # Errors
+    /// [`Error::Cluster`] if the API server doesn't answer or refuses.
+    pub(crate) async fn read(client: &Client, provider: &Provider) -> Result<Self, Error> {
+        let claims = Claims::of_only_provider(&provider.name, provider.schemes.clone());
+        let (mut readable, mut left_alone, mut unreadable) = (Vec::new(), HashSet::new(), Vec::new());
+        for node in all_nodes(client).await? {
+            match NodeFacts::read(node, &claims) {
+                Ok(facts) => readable.push(Arc::new(facts)),
+                Err(wrong) => {
+                    unreadable.push(wrong.to_string());
+                    left_alone.extend(wrong.pod_cidrs);
+                }
+            }
+        }
+        Ok(Self { readable, left_alone, unreadable })
+    }
+
+    /// All Nodes of a store: a large cluster's list costs the API server seconds. `None` before the store's first list is
+    /// complete.
+    pub(crate) fn kept(nodes: &Nodes, provider: &Provider) -> Option<Self> {
+        let claims = Claims::of_only_provider(&provider.name, provider.schemes.clone());
+        let readable = nodes.all_under(&claims)?;
+        Some(Self { readable, left_alone: nodes.unreadable_ranges(), unreadable: Vec::new() })
+    }
+}
+
+/// The objects that decide what the controllers want of the cloud.
+pub(crate) struct ClusterSnapshot {
+    pub(crate) nodes: NodeSnapshot,
     /// The Services of type LoadBalancer, and those for which the cloud has a load balancer; none where the provider
     /// manages no load balancers.
     pub(crate) services: Vec<Arc<ServiceFacts>>,
@@ -43,29 +78,18 @@ pub(crate) struct ClusterSnapshot {
 }
 
 impl ClusterSnapshot {
-    /// Reads the cluster. `owned` is what the cloud has for Services. It must be listed before this call, so that a Service
-    /// which neither list has is really gone.
+    /// Reads the rest of the cluster. `owned` is what the cloud has for Services. It must be listed before this call, so that a
+    /// Service which neither list has is really gone.
     ///
     /// # Errors
     /// [`Error::Cluster`] if the API server doesn't answer or refuses.
     pub(crate) async fn read(
         client: &Client,
+        nodes: NodeSnapshot,
         provider: &Provider,
         owned: &[OwnedLoadBalancer],
         metrics: &Metrics,
     ) -> Result<Self, Error> {
-        let (mut nodes, mut left_alone, mut unreadable) = (Vec::new(), HashSet::new(), Vec::new());
-        // The plan is that of this provider, as if it ran alone.
-        let claims = Claims::of_only_provider(&provider.name, provider.schemes.clone());
-        for node in all_nodes(client).await? {
-            match NodeFacts::read(node, &claims) {
-                Ok(facts) => nodes.push(Arc::new(facts)),
-                Err(wrong) => {
-                    unreadable.push(wrong.to_string());
-                    left_alone.extend(wrong.pod_cidrs);
-                }
-            }
-        }
         let (mut services, mut present) = (Vec::new(), HashMap::new());
         if provider.load_balancers.is_some() {
             let (terms, health) = (&provider.service_requirements, Health::default());
@@ -83,7 +107,7 @@ impl ClusterSnapshot {
             let read = Box::pin(with_timeout(all.once(&names))).await;
             services = read.map_err(|source| failed(with_reason(source, &health)))?;
         }
-        Ok(Self { nodes, left_alone, unreadable, services, present })
+        Ok(Self { nodes, services, present })
     }
 }
 

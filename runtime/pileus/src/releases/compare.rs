@@ -5,6 +5,7 @@
 use kube::Client;
 use pileus_cloud::{Answer, Cluster, Error as CloudError, ErrorKind, InstanceState, Purpose};
 use pileus_controllers::facts::node::NodeFacts;
+use pileus_controllers::nodes::Nodes;
 use pileus_controllers::route;
 use pileus_gate::{Gate, WantedWrite};
 use pileus_host::swap::{Difference, Failure};
@@ -14,8 +15,8 @@ use super::candidate;
 use super::prepare::Ready;
 use crate::metrics::Metrics;
 use crate::plan::{
-    Action, ClusterSnapshot, DryRunProvider, Findings, Identity, PlanSettings, Preview, PreviewedChange,
-    Section, cluster_uid, preview_changes,
+    Action, ClusterSnapshot, DryRunProvider, Findings, Identity, NodeSnapshot, PlanSettings, Preview,
+    PreviewedChange, Section, cluster_uid, preview_changes,
 };
 
 /// How many nodes are looked up by both releases.
@@ -25,6 +26,7 @@ const SAMPLE: usize = 100;
 #[derive(Clone)]
 pub(crate) struct Comparison {
     pub(crate) client: Client,
+    pub(crate) nodes: Nodes,
     /// The URL of the API server, for messages.
     pub(crate) server: http::Uri,
     pub(crate) cluster: Cluster,
@@ -64,7 +66,10 @@ impl Comparison {
         let (new_owned, old_owned) = (new.owned(&settings.cluster).await, old.owned(&settings.cluster).await);
         let listed = old_owned.as_deref().unwrap_or_default();
         let read = async |provider: &DryRunProvider| {
-            let read = ClusterSnapshot::read(&self.client, &provider.provider, listed, metrics);
+            let provider = &provider.provider;
+            let nodes = NodeSnapshot::kept(&self.nodes, provider)
+                .ok_or_else(|| transient("the API server has not sent the list of Nodes yet"))?;
+            let read = ClusterSnapshot::read(&self.client, nodes, provider, listed, metrics);
             Box::pin(read).await.map_err(|error| transient(&error.to_string()))
         };
         let snapshot = read(&new).await?;
@@ -145,7 +150,7 @@ async fn lookups(
     let (Some(asked_new), Some(asked_old)) = (&new.provider.instances, &old.provider.instances) else {
         return Ok(Vec::new());
     };
-    let nodes: Vec<&NodeFacts> = sample(snapshot.nodes.iter().map(|node| &**node), |node| {
+    let nodes: Vec<&NodeFacts> = sample(snapshot.nodes.readable.iter().map(|node| &**node), |node| {
         node.provider_id
             .as_ref()
             .is_some_and(|id| old.provider.schemes.iter().any(|scheme| scheme == id.scheme()))
