@@ -2,20 +2,24 @@
 //! service answers. It needs no lease, since no other process has its Node; `pileus run` leaves that alone.
 //!
 //! Of the document only what is for the machine's metadata service applies: a node manager runs on every machine, and must neither
-//! use the cloud's quota nor carry the cloud's credentials there.
+//! use the cloud's quota nor carry the cloud's credentials there. A document that changes takes effect without a restart, which
+//! would leave a Node that joins meanwhile without its node manager.
 
+use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
+use ipnet::IpNet;
 use pileus_cloud::{LocalInstance, Provider};
 use pileus_controllers::claims::{Claim, Claims};
 use pileus_controllers::events::Events;
-use pileus_controllers::node::{Controller, LocalInstances};
+use pileus_controllers::facts::service::NodeSelector;
+use pileus_controllers::node::{Controller, LocalInstances, Settings};
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::{ClusterAddresses, ControllerDeps, Health};
 use pileus_gate::{Credential, CredentialKind, Fence, Gate, Grant};
-use pileus_host::{Component, Guest};
+use pileus_host::{Component, Engine, Guest};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +29,7 @@ use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::provider::{configure, engine, gate_config, obtain};
-use crate::providers::Gates;
+use crate::providers::{FollowedFile, Gates};
 use crate::random::jitter;
 use crate::secrets::Secrets;
 use crate::signals::stop_on_signal;
@@ -34,6 +38,10 @@ use crate::{admin, cli, telemetry};
 /// How often the API server is asked whether the watch is up to date. In a large cluster thousands of node managers ask, and
 /// nothing is deleted for what one of them knows.
 const VERSION_PERIOD: Duration = Duration::from_mins(10);
+
+/// The time between two tries to load the provider of a document that has changed. Its registry may fail for a while, and every
+/// machine asks it.
+const LOAD_RETRY: Duration = Duration::from_secs(30);
 
 /// How long the process waits at its end for queued events. Events are best effort, so some may be lost.
 const EVENTS_DRAIN: Duration = Duration::from_secs(2);
@@ -46,14 +54,13 @@ pub(crate) async fn run(arguments: cli::NodeManager) -> Result<(), Error> {
     telemetry::start(arguments.log_format, &arguments.log_filter)?;
     let stop = stop_on_signal()?;
     let secrets = Secrets::default();
-    let document = CloudProvider::read(&arguments.provider, &secrets)?;
-    let document = if arguments.fallback_instances { document } else { of_this_machine(document) };
+    let file = FollowedFile::read(arguments.provider.clone(), secrets.clone())?;
     let mut registry = Registry::default();
-    let metrics = Metrics::register(&mut registry);
+    let metrics = Arc::new(Metrics::register(&mut registry));
     let (health, gates) = (Health::default(), watch::Sender::new(Gates::new()));
     let starting = health.check("provider", "the component is not loaded yet");
-    let node_name = arguments.node_name.clone().unwrap_or_else(host_name);
-    let cluster = cluster::config(arguments.kubeconfig.clone(), &format!("node-manager {node_name}")).await?;
+    let name = arguments.node_name.clone().unwrap_or_else(host_name);
+    let cluster = cluster::config(arguments.kubeconfig.clone(), &format!("node-manager {name}")).await?;
     let shown = admin::Sources {
         health: health.clone(),
         leader: None,
@@ -64,99 +71,149 @@ pub(crate) async fn run(arguments: cli::NodeManager) -> Result<(), Error> {
     admin::start(&listens, shown)?;
     let client = cluster.client(Fence::default())?;
     secrets.connect(client.clone(), &cluster.config.default_namespace);
-    let api_server = cluster::addresses(&cluster);
-    let (name, selector) = (document.name.clone(), document.node_selector.clone());
-    let (settings, falls_back) = (arguments.node(), arguments.fallback_instances);
-    let denied = api_server.iter().copied().map(Into::into).collect();
-    let (provider, local, gate) = load(document, denied, arguments, &metrics).await?;
-    gates.send_replace(Gates::from([(name.clone(), gate)]));
+    let (api_server, settings) = (cluster::addresses(&cluster), arguments.node());
+    let mut source = ProviderSource {
+        file,
+        falls_back: arguments.fallback_instances,
+        engine: engine(arguments.compiled)?,
+        stored: arguments.stored,
+        denied_ranges: api_server.iter().copied().map(Into::into).collect(),
+        metrics: Arc::clone(&metrics),
+    };
+    let first = source.load_next().await?;
     starting.pass();
 
-    let nodes =
-        Nodes::of_one(client.clone(), metrics.controllers.clone(), &health, VERSION_PERIOD, &node_name);
-    let claim = Claim { node_selector: selector, ..Claim::of_only_provider(name, provider.schemes.clone()) };
-    nodes.set_claims(Claims::new(vec![claim]).0);
-    let this = ThisNode { client, nodes, name: node_name, settings };
-    let provider = of_node(provider, local, &this.name, falls_back);
-    this.manage(provider, &metrics, api_server, stop).await;
+    let metrics = metrics.controllers.clone();
+    let nodes = Nodes::of_one(client.clone(), metrics.clone(), &health, VERSION_PERIOD, &name);
+    let (events, event_task) = Events::start(client, "cloud-node-manager", &name, metrics.clone());
+    let this = ThisNode { name, nodes: nodes.clone(), events, metrics, api_server, settings, gates };
+    tokio::select! {
+        () = this.manage(first, source, stop) => {}
+        () = nodes.watch(CancellationToken::new()) => {}
+    }
+    if tokio::time::timeout(EVENTS_DRAIN, event_task).await.is_err() {
+        tracing::warn!("stopped before all events were sent");
+    }
     tracing::info!("stopped");
     Ok(())
 }
 
 /// This machine's Node.
 struct ThisNode {
-    client: Client,
-    nodes: Nodes,
     name: String,
-    settings: pileus_controllers::node::Settings,
+    nodes: Nodes,
+    events: Events,
+    metrics: pileus_controllers::Metrics,
+    api_server: Vec<IpAddr>,
+    settings: Settings,
+    gates: watch::Sender<Gates>,
 }
 
 impl ThisNode {
-    async fn manage(
-        self,
-        provider: Provider,
-        metrics: &Metrics,
-        api_server: Vec<std::net::IpAddr>,
-        stop: CancellationToken,
-    ) {
-        let Self { client, nodes, name, settings } = self;
-        let metrics = &metrics.controllers;
-        let (events, event_task) = Events::start(client, "cloud-node-manager", &name, metrics.clone());
+    /// Keeps the Node up to date with this provider until `stop`, and with each that the document leads to later.
+    async fn manage(self, mut provider: LocalProvider, mut source: ProviderSource, stop: CancellationToken) {
+        loop {
+            let replaced = stop.child_token();
+            let mut managing = pin!(self.manage_by(provider, replaced.clone()));
+            tokio::select! {
+                () = &mut managing => return,
+                next = source.next() => {
+                    tracing::info!(provider = %next.name, "the document has changed and takes effect");
+                    replaced.cancel();
+                    managing.await;
+                    provider = next;
+                }
+            }
+        }
+    }
+
+    async fn manage_by(&self, by: LocalProvider, stop: CancellationToken) {
+        let Self { name, nodes, events, metrics, api_server, settings, gates } = self;
+        let LocalProvider { name: provider_name, node_selector, provider, local, fallback, gate } = by;
+        gates.send_replace(Gates::from([(provider_name.clone(), gate)]));
+        let only = Claim::of_only_provider(provider_name, provider.schemes.clone());
+        nodes.set_claims(Claims::new(vec![Claim { node_selector, ..only }]).0);
         let deps = ControllerDeps {
             nodes: nodes.clone(),
-            addresses: ClusterAddresses::new(nodes.clone(), None, api_server),
-            provider,
-            events,
+            addresses: ClusterAddresses::new(nodes.clone(), None, api_server.clone()),
+            provider: Provider {
+                instances: Some(Arc::new(LocalInstances::new(local, name, fallback))),
+                ..provider
+            },
+            events: events.clone(),
             metrics: metrics.clone(),
             jitter,
         };
         tracing::info!(node = %name, "managing this machine's node");
-        // Some: the provider has instances, see `of_node`.
-        if let Some(controller) = Controller::new(deps, settings) {
-            tokio::select! {
-                () = controller.run(stop) => {}
-                () = nodes.watch(CancellationToken::new()) => {}
+        // Some: the provider has instances.
+        if let Some(controller) = Controller::new(deps, settings.clone()) {
+            controller.run(stop).await;
+        }
+    }
+}
+
+/// A provider that describes this machine.
+struct LocalProvider {
+    name: String,
+    node_selector: NodeSelector,
+    /// It has neither load balancers nor routes.
+    provider: Provider,
+    local: Arc<dyn LocalInstance>,
+    /// Asks the cloud, where the operator wants that.
+    fallback: Option<Arc<dyn pileus_cloud::Instances>>,
+    gate: Gate,
+}
+
+/// Loads the provider of the document, and again each time that the document changes.
+struct ProviderSource {
+    file: FollowedFile,
+    falls_back: bool,
+    engine: Engine,
+    stored: cli::StoreFolder,
+    denied_ranges: Vec<IpNet>,
+    metrics: Arc<Metrics>,
+}
+
+impl ProviderSource {
+    /// Loads the provider of the document, as it is at first and then as it changes.
+    async fn load_next(&mut self) -> Result<LocalProvider, Error> {
+        let document = self.file.next_document().await;
+        self.load(document).await
+    }
+
+    /// Waits until the document has changed and its provider can be used.
+    async fn next(&mut self) -> LocalProvider {
+        loop {
+            match self.load_next().await {
+                Ok(provider) => return provider,
+                Err(error) => tracing::warn!(
+                    %error, "the document has changed and its provider can't be used; the former one stays in use"
+                ),
             }
-        }
-        if tokio::time::timeout(EVENTS_DRAIN, event_task).await.is_err() {
-            tracing::warn!("stopped before all events were sent");
+            tokio::time::sleep(LOAD_RETRY).await;
+            self.file.report_again();
         }
     }
-}
 
-/// The provider of a node manager: it answers about this Node alone, and has nothing but instances.
-fn of_node(provider: Provider, local: Arc<dyn LocalInstance>, node: &str, falls_back: bool) -> Provider {
-    let fallback = provider.instances.clone().filter(|_| falls_back);
-    Provider {
-        instances: Some(Arc::new(LocalInstances::new(local, node, fallback))),
-        largest_lookup_batch: 1,
-        load_balancers: None,
-        routes: None,
-        ..provider
-    }
-}
-
-/// Loads the component of a document, with its gate.
-async fn load(
-    document: CloudProvider,
-    denied_ranges: Vec<ipnet::IpNet>,
-    arguments: cli::NodeManager,
-    metrics: &Metrics,
-) -> Result<(Provider, Arc<dyn LocalInstance>, Gate), Error> {
-    let engine = engine(arguments.compiled)?;
-    let verified = obtain(&document, arguments.stored).await?;
-    let failed = |source| Error::Provider { provider: document.name.clone(), source };
-    let component = Component::load(&engine, verified).await.map_err(failed)?;
-    let (description, settings) = configure(&component, &document, metrics).await?;
-    let config = pileus_gate::Config { denied_ranges, ..gate_config(&document, &settings) };
-    let invalid_gate = |source| Error::Gate { provider: document.name.clone(), source: Box::new(source) };
-    let gate = Gate::new(config, &metrics.gate).map_err(invalid_gate)?;
-    let CloudProvider { name, configuration, identity, call_limits, .. } = document;
-    let guest = Guest::new(component, &name, description, &configuration, gate.clone(), &metrics.host);
-    let (provider, local) = guest.with_identity(identity).with_limits(call_limits).local_provider();
-    match local {
-        Some(local) => Ok((provider, local, gate)),
-        None => Err(Error::NoLocalInstance { provider: name }),
+    /// Loads the component of a document, with its gate.
+    async fn load(&self, document: CloudProvider) -> Result<LocalProvider, Error> {
+        let document = if self.falls_back { document } else { of_this_machine(document) };
+        let verified = obtain(&document, self.stored.clone()).await?;
+        let failed = |source| Error::Provider { provider: document.name.clone(), source };
+        let component = Component::load(&self.engine, verified).await.map_err(failed)?;
+        let (description, settings) = configure(&component, &document, &self.metrics).await?;
+        let denied_ranges = self.denied_ranges.clone();
+        let config = pileus_gate::Config { denied_ranges, ..gate_config(&document, &settings) };
+        let invalid_gate = |source| Error::Gate { provider: document.name.clone(), source: Box::new(source) };
+        let gate = Gate::new(config, &self.metrics.gate).map_err(invalid_gate)?;
+        let CloudProvider { name, node_selector, configuration, identity, call_limits, .. } = document;
+        let guest =
+            Guest::new(component, &name, description, &configuration, gate.clone(), &self.metrics.host);
+        let (provider, local) = guest.with_identity(identity).with_limits(call_limits).local_provider();
+        let Some(local) = local else { return Err(Error::NoLocalInstance { provider: name }) };
+        let fallback = provider.instances.clone().filter(|_| self.falls_back);
+        let provider = Provider { largest_lookup_batch: 1, load_balancers: None, routes: None, ..provider };
+        Ok(LocalProvider { name, node_selector, provider, local, fallback, gate })
     }
 }
 

@@ -112,6 +112,7 @@ impl LocalInstance for Azure {
         let Metadata { compute, network } = response.json()?;
         let Some(id) = MachineId::of(&compute.resource_id) else { return Ok(LocalAnswer::Pending(AGAIN)) };
         compute.check(node)?;
+        self.check_subscription(&id, node)?;
         let Some(interface) = choose(&network.interface, node) else {
             return Ok(LocalAnswer::Pending(AGAIN));
         };
@@ -136,6 +137,24 @@ impl LocalInstance for Azure {
             state: InstanceState::Running,
             ..Instance::default()
         }))
+    }
+}
+
+impl Azure {
+    /// Refuses a machine of another subscription than the cluster's for a Node without a provider ID, which would get that machine's
+    /// for good. Without `subscriptionId` any is right.
+    fn check_subscription(&self, id: &MachineId, node: &NodeReference) -> Result<(), Error> {
+        let found = &id.group.subscription;
+        if node.provider_id.is_some()
+            || self.subscription.is_empty()
+            || self.subscription.eq_ignore_ascii_case(found)
+        {
+            return Ok(());
+        }
+        Err(Error::broken(format!(
+            "the metadata service describes a machine of subscription {found}, but the machines are in {}; correct subscriptionId",
+            self.subscription
+        )))
     }
 }
 

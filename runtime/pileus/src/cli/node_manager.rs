@@ -21,7 +21,7 @@ Of the document's grants and credentials only those of the kind `metadata` and f
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = format!("{NODE_MANAGER}\n\n{EXIT_CODES}"))]
 pub struct NodeManager {
-    /// Read the CloudProvider document from this file, once
+    /// Read the CloudProvider document from this file, and follow its changes
     #[arg(long, value_name = "FILE.yaml")]
     pub provider: PathBuf,
 

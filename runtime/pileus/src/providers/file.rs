@@ -50,14 +50,11 @@ impl FollowedFile {
 
     /// The document, and then each valid one that differs from it.
     pub(super) async fn next(&mut self) -> DocumentChange {
-        let document = match self.unread.take() {
-            Some(document) => document,
-            None if !self.is_listed => {
-                self.is_listed = true;
-                return DocumentChange::Listed;
-            }
-            None => self.changed().await,
-        };
+        if self.unread.is_none() && !self.is_listed {
+            self.is_listed = true;
+            return DocumentChange::Listed;
+        }
+        let document = self.next_document().await;
         DocumentChange::Present(Box::new(PresentDocument {
             name: self.name.clone(),
             uid: None,
@@ -67,6 +64,19 @@ impl FollowedFile {
             recorded: None,
             order: None,
         }))
+    }
+
+    /// As [`FollowedFile::next`], for a process whose only document this is.
+    pub(crate) async fn next_document(&mut self) -> CloudProvider {
+        match self.unread.take() {
+            Some(document) => document,
+            None => self.changed().await,
+        }
+    }
+
+    /// Lets [`FollowedFile::next_document`] return the document again, also where it doesn't change.
+    pub(crate) fn report_again(&mut self) {
+        self.text.clear();
     }
 
     async fn changed(&mut self) -> CloudProvider {

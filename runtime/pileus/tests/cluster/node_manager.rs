@@ -1,6 +1,8 @@
 //! Node managers: each keeps its own Node up to date from its machine's metadata service, with the token that the kubelet would get
 //! for its Pod, beside the central process.
 
+mod azure;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,6 +26,9 @@ const ACCOUNT: &str = "pileus-node-manager";
 const USER: &str = "system:serviceaccount:kube-system:pileus-node-manager";
 const MARK: &str = "pileus.dev/node-manager";
 
+/// Between two looks at a cloud.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// A cluster with the manifest of the node managers, and a machine and a Node for each of these names.
 struct Machines {
     world: World,
@@ -43,35 +48,6 @@ impl Machines {
         Self { world, ids }
     }
 
-    /// A kubeconfig with a token for a Pod of the DaemonSet on this Node, as its kubelet mounts it.
-    async fn kubeconfig(&self, node: &str) -> PathBuf {
-        let client = self.world.client.clone();
-        let name = format!("node-manager-{node}");
-        let pod: Pod = serde_json::from_value(json!({
-            "metadata": {"name": name},
-            "spec": {"nodeName": node, "serviceAccountName": ACCOUNT, "containers": [{"name": "a", "image": "a"}]},
-        }))
-        .unwrap();
-        let pod = Api::namespaced(client.clone(), "kube-system")
-            .create(&PostParams::default(), &pod)
-            .await
-            .unwrap();
-        let bound = BoundObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            name: Some(name),
-            uid: pod.metadata.uid,
-        };
-        let spec = TokenRequestSpec { bound_object_ref: Some(bound), ..TokenRequestSpec::default() };
-        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let accounts = Api::<ServiceAccount>::namespaced(client, "kube-system");
-        let issued = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await.unwrap();
-        let text = std::fs::read_to_string(self.world.kubernetes.kubeconfig(User::Pileus)).unwrap();
-        let mut kubeconfig: Value = serde_json::from_str(&text).unwrap();
-        kubeconfig["users"][0]["user"] = json!({"token": issued.status.unwrap().token});
-        self.world.file(&format!("{node}.kubeconfig"), &kubeconfig.to_string())
-    }
-
     /// The document of the simulated provider with the metadata service of a machine, and short deadlines.
     async fn document(&self, machine: &str) -> Value {
         let port = self.world.cloud.metadata_service(machine).await;
@@ -89,58 +65,85 @@ impl Machines {
     }
 
     async fn start(&self, node: &str, flags: &[&str]) -> Run {
-        let (document, kubeconfig) = (self.document(node).await, self.kubeconfig(node).await);
+        let (document, kubeconfig) = (self.document(node).await, kubeconfig(&self.world, node).await);
         self.world.start_node_manager(node, &document, &kubeconfig, flags).await
-    }
-
-    async fn initialised(&self, name: &str) -> Node {
-        await_node(&self.world.client, name, |node| !is_uninitialised(node), SOON).await.unwrap()
-    }
-
-    async fn managed(&self, name: &str) -> Node {
-        let is_managed = |node: &Node| !is_uninitialised(node) && node.annotations().contains_key(MARK);
-        await_node(&self.world.client, name, is_managed, SOON).await.unwrap()
     }
 
     async fn has_label(&self, name: &str, key: &str, value: &str) {
         let has_it = |node: &Node| node.labels().get(key).is_some_and(|found| found == value);
         await_node(&self.world.client, name, has_it, SOON).await.unwrap();
     }
+}
 
-    /// The writes to Nodes by a user, as verb, name and subresource, that the API server accepted.
-    fn writes(&self, user: &str) -> Vec<String> {
-        let log = std::fs::read_to_string(self.world.kubernetes.audit_log()).unwrap();
-        let log = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let is_write = |entry: &Value| {
-            entry["user"]["username"] == user
-                && entry["objectRef"]["resource"] == "nodes"
-                && !["get", "list", "watch"].contains(&&*text(&entry["verb"]))
-                && entry["responseStatus"]["code"] == 200
-        };
-        let shown = |entry: Value| {
-            let of = &entry["objectRef"];
-            format!("{} {} {}", text(&entry["verb"]), text(&of["name"]), text(&of["subresource"]))
-        };
-        entries.filter(is_write).map(shown).collect()
-    }
+/// A kubeconfig with a token for a Pod of the DaemonSet on this Node, as its kubelet mounts it.
+async fn kubeconfig(world: &World, node: &str) -> PathBuf {
+    let client = world.client.clone();
+    let name = format!("node-manager-{node}");
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"nodeName": node, "serviceAccountName": ACCOUNT, "containers": [{"name": "a", "image": "a"}]},
+    }))
+    .unwrap();
+    let pod =
+        Api::namespaced(client.clone(), "kube-system").create(&PostParams::default(), &pod).await.unwrap();
+    let bound = BoundObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(name),
+        uid: pod.metadata.uid,
+    };
+    let spec = TokenRequestSpec { bound_object_ref: Some(bound), ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+    let accounts = Api::<ServiceAccount>::namespaced(client, "kube-system");
+    let issued = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await.unwrap();
+    let text = std::fs::read_to_string(world.kubernetes.kubeconfig(User::Pileus)).unwrap();
+    let mut kubeconfig: Value = serde_json::from_str(&text).unwrap();
+    kubeconfig["users"][0]["user"] = json!({"token": issued.status.unwrap().token});
+    world.file(&format!("{node}.kubeconfig"), &kubeconfig.to_string())
+}
 
-    /// Waits for an event about a Node that says this.
-    async fn told(&self, name: &str, reason: &str, part: &str) -> Event {
-        let start = Instant::now();
-        loop {
-            let events = self.world.events(name).await;
-            let says_it = |event: &&Event| {
-                event.reason.as_deref() == Some(reason)
-                    && event.message.as_deref().is_some_and(|message| message.contains(part))
-            };
-            if let Some(event) = events.iter().find(says_it) {
-                return event.clone();
-            }
-            assert!(start.elapsed() < SOON, "no event {reason} with {part:?}: {events:#?}");
-            time::sleep(Duration::from_millis(100)).await;
+async fn initialised(world: &World, name: &str) -> Node {
+    await_node(&world.client, name, |node| !is_uninitialised(node), SOON).await.unwrap()
+}
+
+async fn managed(world: &World, name: &str) -> Node {
+    let is_managed = |node: &Node| !is_uninitialised(node) && node.annotations().contains_key(MARK);
+    await_node(&world.client, name, is_managed, SOON).await.unwrap()
+}
+
+/// The writes to Nodes by a user, as verb, name and subresource, that the API server accepted.
+fn writes(world: &World, user: &str) -> Vec<String> {
+    let log = std::fs::read_to_string(world.kubernetes.audit_log()).unwrap();
+    let log = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let is_write = |entry: &Value| {
+        entry["user"]["username"] == user
+            && entry["objectRef"]["resource"] == "nodes"
+            && !["get", "list", "watch"].contains(&&*text(&entry["verb"]))
+            && entry["responseStatus"]["code"] == 200
+    };
+    let shown = |entry: Value| {
+        let of = &entry["objectRef"];
+        format!("{} {} {}", text(&entry["verb"]), text(&of["name"]), text(&of["subresource"]))
+    };
+    entries.filter(is_write).map(shown).collect()
+}
+
+/// Waits for an event about a Node that says this.
+async fn told(world: &World, name: &str, reason: &str, part: &str) -> Event {
+    let start = Instant::now();
+    loop {
+        let events = world.events(name).await;
+        let says_it = |event: &&Event| {
+            event.reason.as_deref() == Some(reason)
+                && event.message.as_deref().is_some_and(|message| message.contains(part))
+        };
+        if let Some(event) = events.iter().find(says_it) {
+            return event.clone();
         }
+        assert!(start.elapsed() < SOON, "no event {reason} with {part:?}: {events:#?}");
+        time::sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -164,7 +167,7 @@ async fn a_node_manager_completes_its_own_node_alone_and_asks_the_cloud_nothing(
     let machines = Machines::new(&["a", "b"]).await;
     let Machines { world, ids } = &machines;
     let run = machines.start("a", &["--node-status-update-frequency", "1s"]).await;
-    let completed = machines.managed("a").await;
+    let completed = managed(&machines.world, "a").await;
     assert_eq!(completed.spec.as_ref().unwrap().provider_id, Some(format!("simulated://{}", ids[0])));
     let kinds: Vec<_> = addresses(&completed).into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, ["InternalIP", "ExternalIP", "Hostname"]);
@@ -175,15 +178,19 @@ async fn a_node_manager_completes_its_own_node_alone_and_asks_the_cloud_nothing(
     ] {
         assert_eq!(completed.labels().get(key).map(String::as_str), Some(value), "{key}");
     }
-    machines.told("a", "Synced", "synced").await;
+    told(&machines.world, "a", "Synced", "synced").await;
 
     world.cloud.change(&ids[0], json!({"labels": {"rack": "8"}})).await;
     machines.has_label("a", "rack", "8").await;
     let before = world.cloud.calls("metadata").await;
     while world.cloud.calls("metadata").await < before + 3 {
-        time::sleep(Duration::from_millis(50)).await;
+        time::sleep(PAUSE).await;
     }
-    assert_eq!(machines.writes(USER), ["patch a status", "patch a ", "patch a "], "nothing in steady state");
+    assert_eq!(
+        writes(&machines.world, USER),
+        ["patch a status", "patch a ", "patch a "],
+        "nothing in steady state"
+    );
     let calls =
         [world.cloud.calls("list").await, world.cloud.calls("get").await, world.cloud.calls("token").await];
     assert_eq!(calls, [0, 0, 0], "nothing but the metadata service");
@@ -199,7 +206,7 @@ async fn a_node_manager_completes_its_own_node_alone_and_asks_the_cloud_nothing(
 #[tokio::test]
 async fn the_token_of_a_node_manager_changes_its_own_node_alone_and_only_what_it_writes() {
     let machines = Machines::new(&["a", "b"]).await;
-    let kubeconfig = Kubeconfig::read_from(machines.kubeconfig("a").await).unwrap();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig(&machines.world, "a").await).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     let nodes = Api::<Node>::all(Client::try_from(config).unwrap());
     let params = PatchParams::default();
@@ -264,14 +271,14 @@ async fn beside_a_central_process_that_leaves_nodes_out_each_does_its_own_part()
     let central = machines.world.start().await;
     central.leads().await;
     let manager = machines.start("a", &[]).await;
-    machines.managed("a").await;
-    assert_eq!(machines.writes(CENTRAL), Vec::<String>::new());
-    assert_eq!(machines.writes(USER), ["patch a status", "patch a "]);
+    managed(&machines.world, "a").await;
+    assert_eq!(writes(&machines.world, CENTRAL), Vec::<String>::new());
+    assert_eq!(writes(&machines.world, USER), ["patch a status", "patch a "]);
 
     machines.world.cloud.delete(&machines.ids[0]).await;
     set_ready(&machines.world.client, "a", "Unknown").await;
     pileus_dev::nodes::await_absence(&machines.world.client, "a", SOON).await.unwrap();
-    assert!(machines.writes(CENTRAL).contains(&"delete a ".to_owned()));
+    assert!(writes(&machines.world, CENTRAL).contains(&"delete a ".to_owned()));
     assert!(manager.is_well().await && central.is_well().await);
 }
 
@@ -280,19 +287,19 @@ async fn beside_a_central_process_that_does_the_same_the_node_manager_wins_and_b
     let mut machines = Machines::new(&["a"]).await;
     machines.world.flags = vec!["--node-status-update-frequency", "1s"];
     let central = machines.world.start().await;
-    machines.initialised("a").await;
+    initialised(&machines.world, "a").await;
     let manager = machines.start("a", &["--node-status-update-frequency", "1s"]).await;
-    machines.managed("a").await;
+    managed(&machines.world, "a").await;
     central.logged(&["WARN", "node managers keep nodes up to date", "-cloud-node"]).await;
 
-    let (before, reads) = (machines.writes(CENTRAL), machines.world.cloud.ended("ok").await);
+    let (before, reads) = (writes(&machines.world, CENTRAL), machines.world.cloud.ended("ok").await);
     machines.world.cloud.change(&machines.ids[0], json!({"labels": {"rack": "8"}})).await;
     machines.has_label("a", "rack", "8").await;
     let changes = machines.world.cloud.calls("metadata").await;
     while machines.world.cloud.calls("metadata").await < changes + 3 {
-        time::sleep(Duration::from_millis(50)).await;
+        time::sleep(PAUSE).await;
     }
-    assert_eq!(machines.writes(CENTRAL), before, "it left the Node alone");
+    assert_eq!(writes(&machines.world, CENTRAL), before, "it left the Node alone");
     // The test's own change, and a lookup that may have been under way.
     assert!(machines.world.cloud.ended("ok").await <= reads + 2);
 
@@ -303,14 +310,14 @@ async fn beside_a_central_process_that_does_the_same_the_node_manager_wins_and_b
     nodes.patch("a", &PatchParams::default(), &unmarked).await.unwrap();
     machines.world.cloud.change(&machines.ids[0], json!({"labels": {"rack": "9"}})).await;
     machines.has_label("a", "rack", "9").await;
-    assert!(machines.writes(CENTRAL).len() > before.len());
+    assert!(writes(&machines.world, CENTRAL).len() > before.len());
 }
 
 #[tokio::test]
 async fn a_metadata_service_that_fails_delays_its_node_and_a_user_is_told_why() {
     let machines = Machines::new(&["a", "b"]).await;
     let Machines { world, ids } = &machines;
-    let (document, kubeconfig) = (machines.document("a").await, machines.kubeconfig("a").await);
+    let (document, kubeconfig) = (machines.document("a").await, kubeconfig(&machines.world, "a").await);
     let flags = ["--node-status-update-frequency", "1s"];
     let start = async || world.start_node_manager("a", &document, &kubeconfig, &flags).await;
     let kinds = json!(["metadata"]);
@@ -323,19 +330,19 @@ async fn a_metadata_service_that_fails_delays_its_node_and_a_user_is_told_why() 
         world.cloud.set_faults(fault).await;
         // Each begins to count failures, of which not all are told.
         let manager = start().await;
-        machines.told("a", "CloudInitializationFailed", part).await;
+        told(&machines.world, "a", "CloudInitializationFailed", part).await;
         assert!(manager.is_well().await && manager.stop().await.success());
     }
-    assert_eq!(machines.writes(USER), Vec::<String>::new());
+    assert_eq!(writes(&machines.world, USER), Vec::<String>::new());
     world.cloud.set_faults(json!({"latency": {"fixedMs": 500, "kinds": kinds}})).await;
     let manager = start().await;
-    let slow = machines.managed("a").await;
+    let slow = managed(&machines.world, "a").await;
     assert_eq!(slow.spec.unwrap().provider_id, Some(format!("simulated://{}", ids[0])));
 
-    let written = machines.writes(USER);
+    let written = writes(&machines.world, USER);
     world.cloud.set_faults(json!({"metadata": {"speaksOf": "b"}})).await;
-    machines.told("a", "CloudRefreshFailed", "but it runs on").await;
-    assert_eq!(machines.writes(USER), written, "the Node keeps what it has");
+    told(&machines.world, "a", "CloudRefreshFailed", "but it runs on").await;
+    assert_eq!(writes(&machines.world, USER), written, "the Node keeps what it has");
     assert!(manager.is_well().await && manager.stop().await.success());
 }
 
@@ -343,17 +350,17 @@ async fn a_metadata_service_that_fails_delays_its_node_and_a_user_is_told_why() 
 async fn the_cloud_is_asked_only_by_flag_and_never_about_another_machine() {
     let machines = Machines::new(&["a", "b"]).await;
     let world = &machines.world;
-    let (document, kubeconfig) = (machines.document("a").await, machines.kubeconfig("a").await);
+    let (document, kubeconfig) = (machines.document("a").await, kubeconfig(&machines.world, "a").await);
     let start =
         async || world.start_node_manager("a", &document, &kubeconfig, &["--fallback-instances"]).await;
     world.cloud.set_faults(json!({"metadata": {"speaksOf": "b"}})).await;
     let manager = start().await;
-    machines.told("a", "CloudInitializationFailed", "describes machine b").await;
+    told(&machines.world, "a", "CloudInitializationFailed", "describes machine b").await;
     assert_eq!(world.cloud.calls("list").await, 0, "a wrong answer isn't silence");
     assert!(manager.stop().await.success());
     world.cloud.set_faults(json!({"metadata": {"speaksOf": "none"}})).await;
     let manager = start().await;
-    machines.managed("a").await;
+    managed(&machines.world, "a").await;
     assert!(world.cloud.calls("list").await > 0);
     manager.logged(&["the metadata service gives no answer, so the cloud is asked"]).await;
 }
@@ -362,7 +369,7 @@ async fn the_cloud_is_asked_only_by_flag_and_never_about_another_machine() {
 async fn a_node_manager_that_is_killed_goes_on_where_it_was() {
     let machines = Machines::new(&["a"]).await;
     let world = &machines.world;
-    let (document, kubeconfig) = (machines.document("a").await, machines.kubeconfig("a").await);
+    let (document, kubeconfig) = (machines.document("a").await, kubeconfig(&machines.world, "a").await);
     let start = async || world.start_node_manager("a", &document, &kubeconfig, &[]).await;
     world.cloud.set_faults(json!({"latency": {"fixedMs": 600_000, "kinds": ["metadata"]}})).await;
     let first = start().await;
@@ -375,16 +382,38 @@ async fn a_node_manager_that_is_killed_goes_on_where_it_was() {
     nodes.patch_status("a", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     await_node(&world.client, "a", is_half_written, SOON).await.unwrap();
     let second = start().await;
-    machines.managed("a").await;
+    managed(&machines.world, "a").await;
     second.kill();
-    let written = machines.writes(USER);
+    let written = writes(&machines.world, USER);
     let third = start().await;
     third.logged(&["managing this machine's node"]).await;
     third.ready().await;
     let asked = world.cloud.calls("metadata").await;
     while world.cloud.calls("metadata").await == asked {
-        time::sleep(Duration::from_millis(50)).await;
+        time::sleep(PAUSE).await;
     }
     assert!(third.stop().await.success());
-    assert_eq!(machines.writes(USER), written, "a restart writes nothing");
+    assert_eq!(writes(&machines.world, USER), written, "a restart writes nothing");
+}
+
+#[tokio::test]
+async fn a_document_that_changes_takes_effect_without_a_restart_unless_it_is_unusable() {
+    let machines = Machines::new(&["a", "b"]).await;
+    let world = &machines.world;
+    let (wrong, right) = (machines.document("b").await, machines.document("a").await);
+    let kubeconfig = kubeconfig(world, "a").await;
+    let manager = world.start_node_manager("a", &wrong, &kubeconfig, &[]).await;
+    let of_b = "the metadata service describes machine b, not node a";
+    told(world, "a", "CloudInitializationFailed", of_b).await;
+    let replace = |document: &Value| world.file("node-manager-a.yaml", &document.to_string());
+    let mut without_component = right.clone();
+    without_component["spec"]["source"]["file"] = json!("none.wasm");
+    replace(&without_component);
+    manager.logged(&["WARN", "its provider can't be used; the former one stays in use", "none.wasm"]).await;
+    assert!(manager.is_well().await);
+    replace(&right);
+    manager.logged(&["the document has changed and takes effect"]).await;
+    managed(world, "a").await;
+    assert_eq!(writes(world, USER), ["patch a status", "patch a "]);
+    assert!(manager.is_well().await && manager.stop().await.success());
 }

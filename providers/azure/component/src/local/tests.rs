@@ -167,3 +167,21 @@ fn an_answer_about_another_machine_is_broken() {
         assert_eq!(answer, if is_it { Ok(()) } else { Err(ErrorKind::Broken) }, "{row}");
     }
 }
+
+/// A provider ID can't be changed, so a Node without one gets none of another subscription. Azure compares subscriptions without case.
+#[test]
+fn a_machine_of_another_subscription_is_refused_where_the_configuration_has_one() {
+    let nic = [interface("10.0.0.4", "203.0.113.4", None)];
+    let with = |subscription: &str| json!({"useInstanceMetadata": true, "subscriptionId": subscription, "resourceGroup": "kube"});
+    let (new, known) = (NodeReference::new("node"), NodeReference::new("node").with_provider_id(ID));
+    for (configuration, node, is_it) in [
+        (with("SUB"), &new, true),
+        (with("other"), &new, false),
+        (with("other"), &known, true),
+        (json!({"useInstanceMetadata": true}), &new, true),
+    ] {
+        let host = Host::new().configuration(configuration.clone()).exchange(instance(&json!({}), &nic));
+        let answer = host.describe_local_instance::<Azure>(node).map(drop).map_err(|error| error.kind);
+        assert_eq!(answer, if is_it { Ok(()) } else { Err(ErrorKind::Broken) }, "{configuration} {node:?}");
+    }
+}
