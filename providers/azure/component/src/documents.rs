@@ -1,5 +1,7 @@
-//! The parts of `providers/azure/README.md` that are generated from the component's tables, and the coverage table, whose tests must
-//! exist. With `PILEUS_WRITE_DOCUMENTS=1` the test writes the generated parts instead of comparing them.
+//! The parts of `providers/azure/README.md` that are generated from the component's tables, and the coverage table. With
+//! `PILEUS_WRITE_DOCUMENTS=1` the tests write them instead of comparing them.
+
+mod coverage;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,9 +19,7 @@ fn folder() -> PathBuf {
 
 #[test]
 fn the_readme_has_the_components_tables() {
-    let path = folder().join("README.md");
-    let before = std::fs::read_to_string(&path).unwrap();
-    let mut after = before.clone();
+    let mut after = std::fs::read_to_string(folder().join("README.md")).unwrap();
     let sections = [
         ("configuration", configuration()),
         ("clouds", clouds()),
@@ -30,16 +30,23 @@ fn the_readme_has_the_components_tables() {
     for (name, text) in sections {
         after = with_section(&after, name, &text);
     }
+    is_written("README.md", &after);
+}
+
+/// Writes a document of this provider, or fails if its text is another.
+fn is_written(name: &str, text: &str) {
+    let path = folder().join(name);
     if std::env::var_os("PILEUS_WRITE_DOCUMENTS").is_some() {
-        std::fs::write(&path, &after).unwrap();
-    } else {
-        let line = before.lines().zip(after.lines()).find(|(before, after)| before != after);
-        assert!(
-            before == after,
-            "providers/azure/README.md differs from the component, first at {line:?}: run \
-             PILEUS_WRITE_DOCUMENTS=1 cargo test -p azure-provider --lib documents"
-        );
+        std::fs::write(&path, text).unwrap();
+        return;
     }
+    let before = std::fs::read_to_string(&path).unwrap();
+    let line = before.lines().zip(text.lines()).find(|(before, text)| before != text);
+    assert!(
+        before == text,
+        "providers/azure/{name} differs from the component, first at {line:?}: run \
+         PILEUS_WRITE_DOCUMENTS=1 cargo test -p azure-provider --lib documents"
+    );
 }
 
 /// The document with this text between the section's two marks.
@@ -126,53 +133,6 @@ fn errors() -> String {
     let mut text = "| status | code | taken for |\n|---|---|---|\n".to_owned();
     for (status, code, meaning) in CODES {
         writeln!(text, "| {status} | `{code}` | {} |", format!("{meaning:?}").to_lowercase()).unwrap();
-    }
-    text
-}
-
-/// Each row of the coverage table says how it is covered, and each test that it names exists.
-#[test]
-fn each_test_that_the_coverage_names_exists() {
-    let text = std::fs::read_to_string(folder().join("COVERAGE.md")).unwrap();
-    let sources = sources();
-    let mut rows = 0;
-    for line in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what")) {
-        let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
-        let [_, how, where_to_look] = &cells[..] else { panic!("three cells: {line}") };
-        match *how {
-            "tested" => {
-                let named: Vec<_> = where_to_look.split('`').skip(1).step_by(2).collect();
-                assert!(!named.is_empty(), "no test is named: {line}");
-                for test in named {
-                    let name = test.rsplit("::").next().unwrap();
-                    assert!(sources.contains(&format!("fn {name}(")), "there is no test {test}: {line}");
-                }
-            }
-            "different" | "missing" | "next" => assert!(where_to_look.len() > 3, "no reason: {line}"),
-            other => panic!("{other}: {line}"),
-        }
-        rows += 1;
-    }
-    assert!(rows > 100, "{rows} rows");
-    // Each key of the configuration has a row.
-    for key in KEYS {
-        assert!(text.contains(&format!("`{}`", key.name)), "no row for {}", key.name);
-    }
-}
-
-/// The sources of this component and of its tests.
-fn sources() -> String {
-    let mut folders = ["component/src", "component/tests"].map(|path| folder().join(path)).to_vec();
-    let mut text = String::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                text.push_str(&std::fs::read_to_string(path).unwrap());
-            }
-        }
     }
     text
 }

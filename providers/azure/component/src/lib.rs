@@ -9,6 +9,8 @@ mod documents;
 mod environment;
 mod local;
 mod machine;
+#[cfg(test)]
+mod recordings;
 mod route;
 mod rules;
 

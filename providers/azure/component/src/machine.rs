@@ -238,4 +238,6 @@ impl Machine {
 }
 
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod tests;
