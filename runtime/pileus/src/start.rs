@@ -41,7 +41,11 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     telemetry::start(arguments.log_format, &arguments.log_filter)?;
     let stop = stop_on_signal()?;
     let secrets = Secrets::default();
-    let route = arguments.route_controller.route(arguments.cluster())?;
+    let mut route = arguments.route_controller.route(arguments.cluster())?;
+    if let Some(route) = &mut route {
+        // A node manager may wait for the routes; its flags aren't known here.
+        route.nodes_wait |= !arguments.controllers.runs(cli::ControllerName::CloudNode);
+    }
     let route = route.filter(|_| arguments.controllers.runs(cli::ControllerName::Route));
     let file =
         arguments.provider.clone().map(|path| FollowedFile::read(path, secrets.clone())).transpose()?;

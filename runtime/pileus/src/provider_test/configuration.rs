@@ -5,7 +5,7 @@ use pileus_host::{RequestedEndpoint, Settings};
 
 use super::check::{Check, CheckResult, NotPassed, failed, not_run};
 use super::describe;
-use super::facts::{Configured, Expected, Facts, Rejection, WrongDocument};
+use super::facts::{Configured, Expected, Facts, Rejection, Remark, WrongDocument};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -46,9 +46,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         id: "configuration.names-fields",
-        claim: "a problem with a field names the path of that field",
+        claim: "a problem with a field names the path of that field, and an unknown field is rejected or named in a notice",
         matters: "an operator has to find the field in a long document",
-        test: |facts| rejects(facts, |expected| matches!(expected, Expected::Problem(_))),
+        test: |facts| rejects(facts, |it| matches!(it, Expected::Problem(_) | Expected::ProblemOrNotice(_))),
     },
     Check {
         id: "configuration.never-traps",
@@ -57,6 +57,9 @@ pub(super) const CHECKS: &[Check] = &[
         test: never_traps,
     },
 ];
+
+/// What was received if an invalid document was accepted.
+const ACCEPTED: &str = "settings, as if it were valid";
 
 fn configured(facts: &Facts) -> Result<&Configured, NotPassed> {
     facts.configured.as_ref().ok_or_else(|| {
@@ -206,24 +209,28 @@ fn rejects(facts: &Facts, about: impl Fn(&Expected) -> bool) -> CheckResult {
 fn missed(case: &WrongDocument) -> Option<NotPassed> {
     let WrongDocument { what, document, expected, answer } = case;
     let sent = format!("{what}: {}", sent(document));
+    let name = |remarks: &[Remark], field: &str| {
+        remarks.iter().any(|(path, message)| path.contains(field) || message.contains(field))
+    };
     match (answer, expected) {
-        (Ok(()), Expected::AnyProblem) => {
-            Some(failed(sent, "settings, as if it were valid", "reject it with a problem"))
+        (Ok(_), Expected::AnyProblem) => Some(failed(sent, ACCEPTED, "reject it with a problem")),
+        (Ok(_), Expected::Problem(field)) => {
+            Some(failed(sent, ACCEPTED, format!("reject it with a problem with the path {field}")))
         }
-        (Ok(()), Expected::Problem(field)) => Some(failed(
-            sent,
-            "settings, as if it were valid",
-            format!(
-                "reject it with a problem with the path {field}; an ignored field is most likely misspelled"
-            ),
-        )),
-        (Err(refused @ Rejection::Problems(problems)), Expected::Problem(field)) => {
-            let names = |(path, message): &(String, String)| path.contains(field) || message.contains(field);
-            (!problems.iter().any(names)).then(|| {
-                failed(sent, describe::rejection(refused), format!("give the problem the path {field}"))
-            })
-        }
-        (Ok(()) | Err(_), _) => None,
+        (Ok(notices), Expected::ProblemOrNotice(field)) => (!name(notices, field)).then(|| {
+            let advice = format!(
+                "reject it with a problem with the path {field}, or name {field} in a notice; a field that is silently \
+                 ignored is most likely misspelled"
+            );
+            failed(sent, ACCEPTED, advice)
+        }),
+        (
+            Err(refused @ Rejection::Problems(problems)),
+            Expected::Problem(field) | Expected::ProblemOrNotice(field),
+        ) => (!name(problems, field)).then(|| {
+            failed(sent, describe::rejection(refused), format!("give the problem the path {field}"))
+        }),
+        (Ok(_) | Err(_), _) => None,
     }
 }
 
@@ -252,7 +259,7 @@ mod tests {
     #[test]
     fn each_mistake_fails_exactly_its_own_check() {
         type Mistake = fn(&mut Facts);
-        let rows: [(&str, Mistake); 11] = [
+        let rows: [(&str, Mistake); 14] = [
             ("configuration.same-twice", |facts| {
                 let Ok(second) = &mut facts.configured.as_mut().unwrap().answers[1] else { unreachable!() };
                 second.rules.clear();
@@ -283,11 +290,26 @@ mod tests {
                     answer.as_mut().unwrap().limits.push(PublishedLimit { key, capacity, per_minute, limit });
                 }
             }),
-            ("configuration.refuses-rubbish", |facts| facts.wrong_documents[0].answer = Ok(())),
-            ("configuration.names-fields", |facts| facts.wrong_documents[1].answer = Ok(())),
+            ("configuration.refuses-rubbish", |facts| {
+                facts.wrong_documents[0].answer = Ok(Vec::new());
+            }),
+            ("configuration.names-fields", |facts| {
+                // A notice isn't enough for a known field of a wrong type.
+                let notice = ("endpoint".to_owned(), "is wrong".to_owned());
+                facts.wrong_documents[1].answer = Ok(vec![notice]);
+            }),
             ("configuration.names-fields", |facts| {
                 let elsewhere = ("zones".to_owned(), "is wrong".to_owned());
                 facts.wrong_documents[1].answer = Err(Rejection::Problems(vec![elsewhere]));
+            }),
+            ("configuration.names-fields", |facts| facts.wrong_documents[3].answer = Ok(Vec::new())),
+            ("configuration.names-fields", |facts| {
+                let elsewhere = (String::new(), "endpoint has no effect".to_owned());
+                facts.wrong_documents[3].answer = Ok(vec![elsewhere]);
+            }),
+            ("configuration.names-fields", |facts| {
+                let elsewhere = ("endpoint".to_owned(), "is wrong".to_owned());
+                facts.wrong_documents[3].answer = Err(Rejection::Problems(vec![elsewhere]));
             }),
             ("configuration.never-traps", |facts| {
                 facts.wrong_documents[1].answer = Err(Rejection::Broken("trapped".to_owned()));

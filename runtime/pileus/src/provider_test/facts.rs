@@ -37,11 +37,14 @@ pub(crate) struct Configured {
     pub(crate) coverage: Coverage,
 }
 
+/// A remark about a configuration: its path and its message.
+pub(crate) type Remark = (String, String);
+
 /// Why `configure` returned no settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rejection {
-    /// The provider's problems, each with path and message.
-    Problems(Vec<(String, String)>),
+    /// The provider's problems.
+    Problems(Vec<Remark>),
     /// The call failed, or its answer is invalid.
     Broken(String),
 }
@@ -54,8 +57,8 @@ pub(crate) struct WrongDocument {
     pub(crate) document: String,
     /// The expected answer.
     pub(crate) expected: Expected,
-    /// Whether the document was accepted, or why not.
-    pub(crate) answer: Result<(), Rejection>,
+    /// The notices with which the document was accepted, or why it was not.
+    pub(crate) answer: Result<Vec<Remark>, Rejection>,
 }
 
 /// The expected answer about an invalid configuration.
@@ -63,6 +66,9 @@ pub(crate) struct WrongDocument {
 pub(crate) enum Expected {
     /// A problem that names this field.
     Problem(String),
+    /// A problem or a notice that names this field. Operators of some clouds share a document with other programs, which
+    /// have fields of their own.
+    ProblemOrNotice(String),
     /// Any problem.
     AnyProblem,
     /// Any answer, because the document may be valid.

@@ -11,13 +11,13 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use pileus_cloud::{AnnotationType, Cluster, ProviderId, Target};
-use pileus_gate::{Coverage, Gate, Refusal};
+use pileus_gate::{Coverage, Gate, Problem, Refusal};
 use pileus_host::{Capability, Component, Description, Guest, Limits, Metrics, Settings};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::cloud::{Cloud, CloudMode};
-use super::facts::{Configured, Facts, Known, Rejection, WrongDocument};
+use super::facts::{Configured, Facts, Known, Rejection, Remark, WrongDocument};
 use super::input::Access;
 use super::wrong_documents;
 use crate::error::Error;
@@ -69,7 +69,7 @@ pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> R
     for (what, document, expected) in
         wrong_documents::wrong_documents(&schema, subject.configuration.as_deref())
     {
-        let answer = component.configure(&document, &limits, &metrics).await.map(|_| ()).map_err(rejection);
+        let answer = notices(component.configure(&document, &limits, &metrics).await);
         let document = document.chars().take(120).collect();
         wrong_documents.push(WrongDocument { what, document, expected, answer });
     }
@@ -114,13 +114,19 @@ pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> R
     Ok(facts)
 }
 
+fn notices(configured: Result<Settings, pileus_host::Error>) -> Result<Vec<Remark>, Rejection> {
+    configured.map(|settings| remarks(settings.notices)).map_err(rejection)
+}
+
 fn rejection(error: pileus_host::Error) -> Rejection {
     match error {
-        pileus_host::Error::Configuration(problems) => {
-            Rejection::Problems(problems.into_iter().map(|problem| (problem.path, problem.message)).collect())
-        }
+        pileus_host::Error::Configuration(problems) => Rejection::Problems(remarks(problems)),
         other => Rejection::Broken(other.to_string()),
     }
+}
+
+fn remarks(problems: Vec<Problem>) -> Vec<Remark> {
+    problems.into_iter().map(|Problem { path, message }| (path, message)).collect()
 }
 
 /// Rejects settings whose rules the gate doesn't accept.

@@ -64,7 +64,11 @@ pub(super) fn facts() -> Facts {
         wrong_documents: vec![
             refusal(Expected::AnyProblem, ""),
             refusal(Expected::Problem("endpoint".to_owned()), "endpoint"),
-            WrongDocument { answer: Ok(()), ..refusal(Expected::AnyAnswer, "") },
+            WrongDocument { answer: Ok(Vec::new()), ..refusal(Expected::AnyAnswer, "") },
+            WrongDocument {
+                answer: Ok(vec![(String::new(), "zones has no effect".to_owned())]),
+                ..refusal(Expected::ProblemOrNotice("zones".to_owned()), "")
+            },
         ],
         configured: Some(Configured {
             document: r#"{"endpoint":"https://cloud.example"}"#.to_owned(),

@@ -132,6 +132,36 @@ async fn the_model_provider_passes_every_check() {
     assert_eq!(report["summary"]["passed"], report["checks"].as_array().unwrap().len());
 }
 
+/// Its configuration accepts unknown keys with a notice, and it has no load balancers.
+#[tokio::test]
+async fn the_azure_provider_passes_every_check_of_what_it_can_do() {
+    let mut command = Command::new(artifact::program("azure-simulator").unwrap());
+    command.args(["--quotas", "none", "create", "nodes", "3"]);
+    let process = Process::start("azure-simulator", &command).unwrap();
+    let line = process.await_line(|line| line.contains("http://"), LONG).await.unwrap();
+    let url = line.rsplit(' ').next().unwrap();
+    let subscription = "11111111-1111-1111-1111-111111111111";
+    let configuration = json!({
+        "subscriptionId": subscription, "resourceGroup": "nodes", "location": "eastus", "routeTableName": "routes",
+        "resourceManagerEndpoint": url,
+    })
+    .to_string();
+    let instance = |number: &str| {
+        let set = "Microsoft.Compute/virtualMachineScaleSets/aks-nodes0-vmss";
+        format!(
+            "azure:///subscriptions/{subscription}/resourceGroups/nodes/providers/{set}/virtualMachines/{number}"
+        )
+    };
+    let (second, gone) = (format!("aks-nodes0-vmss000001={}", instance("1")), instance("99"));
+    let component = component("azure-provider");
+    let nodes = ["--node", "aks-nodes0-vmss000000", "--node", &second, "--gone", &gone];
+    let flags = ["--config", &configuration, "--grant", url, "--allow-changes", "--json"];
+    let said = test(&[&[component.as_str()][..], &flags, &nodes].concat()).await;
+    assert_eq!((said.code, said.ids("failed")), (Some(0), vec![]), "{:#?}", said.checks("failed"));
+    let not_run = said.ids("not-run");
+    assert!(not_run.iter().all(|id| id.starts_with("load-balancers.")), "{:#?}", said.checks("not-run"));
+}
+
 #[tokio::test]
 async fn the_test_waits_for_slow_clouds_in_both_styles() {
     let cloud = Cloud::start().await;

@@ -13,6 +13,7 @@
 )]
 
 mod api_server;
+mod azure;
 mod cloud;
 mod cloud_faults;
 mod conformance;

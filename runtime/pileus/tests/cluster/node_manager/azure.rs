@@ -104,6 +104,14 @@ impl Azure {
     }
 }
 
+/// What a Node became, with its addresses in one order: that controller manager puts the host name first where the metadata
+/// service describes the machine, and second where the resource manager does.
+fn unordered(node: &Node) -> Outcome {
+    let mut outcome = outcome(node);
+    outcome.addresses.sort();
+    outcome
+}
+
 fn is_for_the_resource_manager(path: &String) -> bool {
     !path.starts_with("/metadata/")
 }
@@ -180,7 +188,7 @@ impl Machines {
 /// What a Node is, apart from the mark of its node manager.
 fn without_mark(mut node: Node) -> Outcome {
     node.annotations_mut().remove(MARK);
-    outcome(&node)
+    unordered(&node)
 }
 
 #[tokio::test]
@@ -204,7 +212,7 @@ async fn a_node_is_the_same_by_its_metadata_service_as_by_the_resource_manager()
     let mut expected = Vec::new();
     for name in &names {
         machines.register(name).await;
-        expected.push(outcome(&initialised(world, name).await));
+        expected.push(unordered(&initialised(world, name).await));
     }
     assert!(central.stop().await.success());
     for (name, expected) in names.iter().zip(expected) {
@@ -240,9 +248,15 @@ async fn the_central_process_does_what_is_left_and_neither_costs_the_cloud_anyth
     managed(world, &name).await;
     let (object, status) = (format!("patch {name} "), format!("patch {name} status"));
     let written = || (writes(world, USER), writes(world, CENTRAL));
+    // Addresses, facts, taint. The audit log may be behind the answers.
+    let (own, start) = (vec![status.clone(), object.clone(), object], Instant::now());
+    while writes(world, USER) != own {
+        assert!(start.elapsed() < SOON, "{:?}", written());
+        time::sleep(PAUSE).await;
+    }
     let before = written();
-    let own = vec![status.clone(), object.clone(), object.clone()];
-    assert_eq!(before, (own, vec![status]), "addresses, facts, taint; and NetworkUnavailable");
+    // The condition NetworkUnavailable: True until the route is made.
+    assert!((1..=2).contains(&before.1.len()) && before.1.iter().all(|write| *write == status), "{before:?}");
     let paths = azure.requests_of_three_refreshes().await;
     assert!(paths.iter().all(|path| path == "/metadata/instance"), "{paths:?}");
     assert_eq!(written(), before);
@@ -312,7 +326,7 @@ async fn an_answer_that_is_silent_wrong_or_of_another_machine_gives_a_node_nothi
     let is_fresh = |node: &Node| {
         let group = node.labels().get("topology.kubernetes.azure.com/interconnect-group");
         let ips: Vec<_> = addresses(node).into_iter().map(|(_, ip)| ip).collect();
-        group.is_some_and(|group| group == "fast") && ips[..2] == ["10.224.9.9", "198.18.9.9"]
+        group.is_some_and(|group| group == "fast") && ips[1..] == ["10.224.9.9", "198.18.9.9"]
     };
     let fresh = await_node(&world.client, &name, is_fresh, SOON).await.unwrap();
     assert_eq!(outcome(&fresh).provider_id, outcome(&found).provider_id);
@@ -344,6 +358,6 @@ async fn the_resource_manager_stands_in_for_a_failing_metadata_service_only_by_f
     let paths = azure.requests_of_three_refreshes().await;
     assert!(!paths.iter().any(is_for_the_resource_manager), "{paths:?}");
     let now = Api::<Node>::all(world.client.clone()).get(&name).await.unwrap();
-    assert_eq!(outcome(&now), outcome(&by_manager), "both say the same");
+    assert_eq!(unordered(&now), unordered(&by_manager), "both say the same");
     assert!(manager.is_well().await && manager.stop().await.success());
 }
