@@ -692,7 +692,7 @@ fn tests_of(source: &str) -> Vec<String> {
             None => {
                 is_test = line.starts_with("#[test]")
                     || line.starts_with("#[tokio::test")
-                    || (is_test && line.starts_with('#'))
+                    || (is_test && line.starts_with('#'));
             }
         }
     }

@@ -112,7 +112,7 @@ fn unordered(node: &Node) -> Outcome {
     outcome
 }
 
-fn is_for_the_resource_manager(path: &String) -> bool {
+fn is_for_the_resource_manager(path: &str) -> bool {
     !path.starts_with("/metadata/")
 }
 
@@ -226,7 +226,10 @@ async fn a_node_is_the_same_by_its_metadata_service_as_by_the_resource_manager()
         assert!(found.labels.contains_key("topology.kubernetes.io/zone"), "{found:?}");
         assert_eq!(found, expected, "{name}");
         let (paths, _) = azure.requests(before).await;
-        assert!(!paths.is_empty() && !paths.iter().any(is_for_the_resource_manager), "{paths:?}");
+        assert!(
+            !paths.is_empty() && !paths.iter().any(|path| is_for_the_resource_manager(path)),
+            "{paths:?}"
+        );
         assert!(manager.stop().await.success());
     }
 }
@@ -345,18 +348,18 @@ async fn the_resource_manager_stands_in_for_a_failing_metadata_service_only_by_f
     told(world, &name, "CloudInitializationFailed", "503").await;
     assert!(manager.stop().await.success());
     let (paths, before) = azure.requests(before).await;
-    assert!(!paths.is_empty() && !paths.iter().any(is_for_the_resource_manager), "{paths:?}");
+    assert!(!paths.is_empty() && !paths.iter().any(|path| is_for_the_resource_manager(path)), "{paths:?}");
 
     let manager = machines.start(&name, &kubeconfig, &["--fallback-instances"]).await;
     let by_manager = managed(world, &name).await;
     manager.logged(&["the metadata service gives no answer, so the cloud is asked"]).await;
     let (paths, _) = azure.requests(before).await;
-    assert!(paths.iter().any(is_for_the_resource_manager), "{paths:?}");
+    assert!(paths.iter().any(|path| is_for_the_resource_manager(path)), "{paths:?}");
     azure.set_metadata(&json!({"machine": name})).await;
     // The first of them may have been sent before.
     azure.requests_of_three_refreshes().await;
     let paths = azure.requests_of_three_refreshes().await;
-    assert!(!paths.iter().any(is_for_the_resource_manager), "{paths:?}");
+    assert!(!paths.iter().any(|path| is_for_the_resource_manager(path)), "{paths:?}");
     let now = Api::<Node>::all(world.client.clone()).get(&name).await.unwrap();
     assert_eq!(unordered(&now), unordered(&by_manager), "both say the same");
     assert!(manager.is_well().await && manager.stop().await.success());
