@@ -465,14 +465,23 @@ const SECTIONS: &[(&str, &[Row])] = &[
                 "D9: proxies of the environment, five requests a second",
                 &["the_metadata_service_is_asked_for_only_if_the_configuration_says_so"],
             ),
-            tested("an answer about another machine", &["an_answer_about_another_machine_is_broken"]),
+            tested(
+                "an answer about another machine",
+                &[
+                    "an_answer_about_another_machine_is_broken",
+                    "a_machine_of_another_subscription_is_refused_where_the_configuration_has_one",
+                ],
+            ),
             different(
                 "the taint, NetworkUnavailable, the period of refreshes",
                 "they are Pileus' own, for all clouds",
             ),
             different("beta topology labels", "Kubernetes has removed them"),
             different("Windows", "the provider asks the same; the rest is of the node manager"),
-            different("ARM mode on each Node", "`instances` is the fallback, with the same lists"),
+            different(
+                "ARM mode on each Node",
+                "`instances` is the fallback, with the same lists: `the_resource_manager_stands_in_for_a_failing_metadata_service_only_by_flag`",
+            ),
         ],
     ),
     (
