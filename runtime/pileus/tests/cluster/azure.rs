@@ -16,7 +16,7 @@ use pileus_dev::nodes::{Kubelet, await_node, node};
 use serde_json::{Value, json};
 
 use crate::SOON;
-use crate::node::is_uninitialised;
+use crate::node::initialised;
 use crate::world::{Run, World};
 
 /// Looks at Nodes, machines and the route table every second or two.
@@ -53,10 +53,6 @@ fn range(number: usize) -> String {
 async fn give_range(world: &World, name: &str, number: usize) {
     let patch = Patch::Merge(json!({"spec": {"podCIDR": range(number), "podCIDRs": [range(number)]}}));
     Api::<Node>::all(world.client.clone()).patch(name, &PatchParams::default(), &patch).await.unwrap();
-}
-
-async fn initialised(world: &World, name: &str) -> Node {
-    await_node(&world.client, name, |node| !is_uninitialised(node), SOON).await.unwrap()
 }
 
 fn provider_id(node: &Node) -> &str {

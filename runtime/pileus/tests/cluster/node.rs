@@ -5,8 +5,16 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use pileus_dev::nodes::UNINITIALIZED;
+use pileus_dev::nodes::{UNINITIALIZED, await_node};
 use serde_json::json;
+
+use crate::SOON;
+use crate::world::World;
+
+/// Waits until a Node is initialized, and returns it.
+pub(crate) async fn initialised(world: &World, name: &str) -> Node {
+    await_node(&world.client, name, |node| !is_uninitialised(node), SOON).await.unwrap()
+}
 
 /// What a cloud-controller-manager makes of a Node, without what is different in each run.
 #[derive(Debug, Clone, PartialEq, Eq)]

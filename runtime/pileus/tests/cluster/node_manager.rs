@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
 use crate::SOON;
-use crate::node::{addresses, is_half_written, is_uninitialised, set_ready};
+use crate::node::{addresses, initialised, is_half_written, is_uninitialised, set_ready};
 use crate::world::{Run, World};
 
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/node-manager.yaml");
@@ -100,10 +100,6 @@ async fn kubeconfig(world: &World, node: &str) -> PathBuf {
     let mut kubeconfig: Value = serde_json::from_str(&text).unwrap();
     kubeconfig["users"][0]["user"] = json!({"token": issued.status.unwrap().token});
     world.file(&format!("{node}.kubeconfig"), &kubeconfig.to_string())
-}
-
-async fn initialised(world: &World, name: &str) -> Node {
-    await_node(&world.client, name, |node| !is_uninitialised(node), SOON).await.unwrap()
 }
 
 async fn managed(world: &World, name: &str) -> Node {

@@ -19,9 +19,6 @@ use crate::world::document;
 pub(super) const SUBSCRIPTION: &str = "11111111-1111-1111-1111-111111111111";
 pub(super) const TENANT: &str = "22222222-2222-2222-2222-222222222222";
 
-/// Another subscription of the tenant.
-pub(super) const NETWORKS: &str = "33333333-3333-3333-3333-333333333333";
-
 /// Between two looks at the cloud. The resource manager counts them, too, and allows 25 a second.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -32,20 +29,18 @@ pub(super) struct Cloud {
     port: u16,
     /// The port of the metadata service.
     pub(super) metadata: u16,
-    /// The subscription with the route table.
-    networks: &'static str,
     folder: TempDir,
     _process: Process,
+}
+
+/// The ID of a resource of the network's group.
+fn network(name: &str) -> String {
+    format!("/subscriptions/{SUBSCRIPTION}/resourceGroups/network/providers/Microsoft.Network/{name}")
 }
 
 impl Cloud {
     /// A cloud without machines, in which writes take some time.
     pub(super) async fn start() -> Self {
-        Self::with_networks_of(SUBSCRIPTION).await
-    }
-
-    /// As [`Cloud::start`], with the route table in this subscription.
-    pub(super) async fn with_networks_of(networks: &'static str) -> Self {
         let folder = TempDir::new().unwrap();
         let mut command = Command::new(artifact::program("azure-simulator").unwrap());
         command.args([
@@ -63,22 +58,15 @@ impl Cloud {
             line.split_whitespace().filter_map(|word| word.split_once("://127.0.0.1:")?.1.parse().ok());
         let [port, metadata] = <[u16; 2]>::try_from(ports.collect::<Vec<_>>()).unwrap();
         let web = Web::new(&format!("http://127.0.0.1:{metadata}"));
-        let cloud = Self { web, port, metadata, networks, folder, _process: process };
+        let cloud = Self { web, port, metadata, folder, _process: process };
         cloud.set_faults(&json!({})).await;
         // The resource group of the route table is there, as it is wherever a network is.
         let network = json!({
-            "id": cloud.network("virtualNetworks/net"), "location": "eastus",
+            "id": network("virtualNetworks/net"), "location": "eastus",
             "properties": {"addressSpace": {"addressPrefixes": ["10.9.0.0/16"]}},
         });
-        let subscriptions = json!([{"id": NETWORKS, "tenant": TENANT}]);
-        let resources = json!({"subscriptions": subscriptions, "resources": [network]});
-        cloud.admin(Method::POST, "resources", &resources).await;
+        cloud.admin(Method::POST, "resources", &json!({"resources": [network]})).await;
         cloud
-    }
-
-    /// The ID of a resource of the network's group.
-    fn network(&self, name: &str) -> String {
-        format!("/subscriptions/{}/resourceGroups/network/providers/Microsoft.Network/{name}", self.networks)
     }
 
     /// Sends a request to the admin API, and returns the answer.
@@ -125,13 +113,13 @@ impl Cloud {
     pub(super) fn document(&self) -> Value {
         let configuration = json!({
             "resourceManagerEndpoint": format!("https://127.0.0.1:{}", self.port), "tenantId": TENANT,
-            "SubscriptionID": SUBSCRIPTION, "networkResourceSubscriptionID": self.networks, "resourceGroup": "NODES",
+            "SubscriptionID": SUBSCRIPTION, "resourceGroup": "NODES",
             "location": "eastus", "routeTableName": "routes", "routeTableResourceGroup": "network",
             "vmssCacheTTLInSeconds": 60, "loadBalancerSku": "standard",
         });
         let grant = json!({
             "host": "127.0.0.1", "port": self.port, "addresses": ["127.0.0.1"], "methods": ["GET", "PUT"],
-            "paths": [format!("/subscriptions/{SUBSCRIPTION}/"), format!("/subscriptions/{NETWORKS}/")],
+            "paths": [format!("/subscriptions/{SUBSCRIPTION}/")],
         });
         let mut document = document("azure-provider", &configuration, &json!([grant]));
         document["spec"]["connection"] = json!({"caBundle": self.folder.path().join("ca.pem")});
@@ -153,7 +141,7 @@ impl Cloud {
 
     /// Puts a route into the table that isn't Pileus', with a write of another client.
     pub(super) async fn put_route(&self, name: &str, range: &str, next_hop: &str) {
-        let path = format!("{}/routes/{name}?api-version=2025-05-01", self.network("routeTables/routes"));
+        let path = format!("{}/routes/{name}?api-version=2025-05-01", network("routeTables/routes"));
         let route = json!({"properties": {
             "addressPrefix": range, "nextHopType": "VirtualAppliance", "nextHopIpAddress": next_hop,
         }});
@@ -170,14 +158,14 @@ impl Cloud {
         };
         let routes: Vec<_> = routes.iter().map(route).collect();
         let table = json!({
-            "id": self.network("routeTables/routes"), "location": "eastus", "properties": {"routes": routes},
+            "id": network("routeTables/routes"), "location": "eastus", "properties": {"routes": routes},
         });
         self.admin(Method::POST, "resources", &json!({"resources": [table]})).await;
     }
 
     /// The routes of the table by their range, as the name and the next hop.
     pub(super) async fn routes(&self) -> BTreeMap<String, (String, String)> {
-        let table = self.get(&self.network("routeTables/routes"), "2025-05-01").await.unwrap_or_default();
+        let table = self.get(&network("routeTables/routes"), "2025-05-01").await.unwrap_or_default();
         let routes = table["properties"]["routes"].as_array().into_iter().flatten();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let route = |route: &Value| {

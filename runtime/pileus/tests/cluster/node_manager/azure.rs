@@ -14,9 +14,9 @@ use pileus_dev::{Process, artifact};
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
-use super::{CENTRAL, MANIFEST, MARK, PAUSE, USER, initialised, kubeconfig, managed, told, writes};
+use super::{CENTRAL, MANIFEST, MARK, PAUSE, USER, kubeconfig, managed, told, writes};
 use crate::SOON;
-use crate::node::{Outcome, addresses, is_uninitialised, outcome, set_ready, taints};
+use crate::node::{Outcome, addresses, initialised, is_uninitialised, outcome, set_ready, taints};
 use crate::web::Web;
 use crate::world::{Run, World, document};
 
