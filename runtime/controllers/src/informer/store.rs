@@ -107,6 +107,15 @@ impl<F: Facts> ObjectStore<F> {
         self.listing.insert(facts.key(), facts);
     }
 
+    /// Replaces what is kept of the objects of a list that isn't complete yet, see [`ObjectStore::amend`].
+    pub(crate) fn amend_listed(&mut self, amended: impl Fn(&F) -> Option<F>) {
+        for listed in self.listing.values_mut() {
+            if let Some(facts) = amended(listed) {
+                *listed = facts;
+            }
+        }
+    }
+
     /// Completes the list: a known object that isn't in it is gone. `on_lost` gets each object that is gone.
     pub(crate) fn finish_list(&mut self, mut on_lost: impl FnMut(&F)) -> Vec<Change<F>> {
         self.is_synced = true;

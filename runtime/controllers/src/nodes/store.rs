@@ -103,9 +103,11 @@ impl Store {
         self.claims.contains(provider)
     }
 
-    /// Sets the claims of the providers. Returns the Nodes that belong to another provider since, or to none any more.
+    /// Sets the claims of the providers. Returns the Nodes that belong to another provider since, or to none any more. The Nodes
+    /// of a list that isn't complete yet get their owners, too.
     pub(super) fn set_claims(&mut self, claims: Claims) -> Vec<Change> {
         self.claims = claims;
+        self.objects.amend_listed(|listed| other_owner(listed, &self.claims));
         let mut changes = Vec::new();
         for known in self.objects.all().into_iter().flatten() {
             if let Some(other) = other_owner(&known, &self.claims) {
@@ -129,6 +131,8 @@ impl Store {
     /// Applies the Node in the response to a write, see [`ObjectStore::on_write_response`]. Returns the changes, and the Node as it
     /// is kept.
     pub(super) fn on_write_response(&mut self, facts: Arc<NodeFacts>) -> (Arc<NodeFacts>, Vec<Change>) {
+        // The claims may have changed since it was read.
+        let facts = other_owner(&facts, &self.claims).map_or(facts, Arc::new);
         let changes = self.objects.on_write_response(&facts).into_iter().collect();
         let changes = self.settle(changes);
         let kept = self
@@ -245,11 +249,23 @@ fn other_owner(known: &NodeFacts, claims: &Claims) -> Option<NodeFacts> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claims::NodeOwner;
+    use crate::claims::{Claim, NodeOwner};
     use crate::facts::service::NodeSelector;
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, RngAlgorithm};
+    use serde_json::json;
 
     fn node(name: &str, version: &str) -> NodeFacts {
         NodeFacts { resource_version: version.to_owned(), ..NodeFacts::registered(name) }
+    }
+
+    /// The claim of a provider of this name, to the Nodes that it selects and to those with its scheme.
+    fn claim(name: &str, selector: &str) -> Claim {
+        Claim {
+            node_selector: NodeSelector::of(selector),
+            is_default: false,
+            ..Claim::of_only_provider(name, vec![name.to_owned()])
+        }
     }
 
     fn synced(nodes: &[NodeFacts]) -> Store {
@@ -323,21 +339,13 @@ mod tests {
 
     #[test]
     fn new_claims_change_the_nodes_whose_owner_they_change_and_count_for_every_node_that_is_read() {
-        use crate::claims::Claim;
         let node = |name: &str, pool: &str, id: &str| -> Node {
-            let labels = serde_json::json!({"pool": pool});
-            let metadata =
-                serde_json::json!({"name": name, "uid": name, "resourceVersion": "1", "labels": labels});
-            serde_json::from_value(serde_json::json!({"metadata": metadata, "spec": {"providerID": id}}))
-                .unwrap()
+            let labels = json!({"pool": pool});
+            let metadata = json!({"name": name, "uid": name, "resourceVersion": "1", "labels": labels});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"providerID": id}})).unwrap()
         };
         let claims = |providers: &[(&str, &str)]| {
-            let claim = |(name, selector): &(&str, &str)| Claim {
-                node_selector: NodeSelector::of(selector),
-                is_default: false,
-                ..Claim::of_only_provider(*name, vec![(*name).to_owned()])
-            };
-            Claims::new(providers.iter().map(claim).collect()).0
+            Claims::new(providers.iter().map(|(name, selector)| claim(name, selector)).collect()).0
         };
         let owners = |changes: &[Change]| -> Vec<String> {
             let owner = |change: &Change| match change {
@@ -371,6 +379,90 @@ mod tests {
         let under = present(store.all_under(&claims(&[("b", "pool=x")])).unwrap());
         assert_eq!(owners(&under), ["n1 b", "n2 []", "n3 b", "n4 []", "n5 b"]);
         assert_eq!(owners(&store.set_claims(Claims::default())).len(), 5, "nothing was changed");
+    }
+
+    /// What happens to the Nodes and their claims. Nodes have the names `n0` to `n3`.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Event(watcher::Event<Node>),
+        Claims(Claims),
+        /// The response to a write of a Node that was read under these claims.
+        Response(Node, Claims),
+    }
+
+    fn any_node() -> impl Strategy<Value = Node> {
+        (
+            0..4,
+            prop::sample::select(vec!["x", "y"]),
+            prop::sample::select(vec!["", "a://1", "b://1"]),
+            1_u32..9,
+        )
+            .prop_map(|(number, pool, id, version)| {
+                let name = format!("n{number}");
+                let (version, labels) = (version.to_string(), json!({"pool": pool}));
+                let metadata =
+                    json!({"name": name, "uid": name, "resourceVersion": version, "labels": labels});
+                serde_json::from_value(json!({"metadata": metadata, "spec": {"providerID": id}})).unwrap()
+            })
+    }
+
+    fn any_claims() -> impl Strategy<Value = Claims> {
+        let selector = || prop::option::of(prop::sample::select(vec!["", "pool=x", "pool"]));
+        (selector(), selector()).prop_map(|(a, b)| {
+            let claims = [("a", a), ("b", b)];
+            Claims::new(
+                claims.into_iter().filter_map(|(name, selector)| Some(claim(name, selector?))).collect(),
+            )
+            .0
+        })
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+        prop_oneof![
+            1 => Just(Step::Event(Init)),
+            4 => any_node().prop_map(|node| Step::Event(InitApply(node))),
+            1 => Just(Step::Event(InitDone)),
+            2 => any_node().prop_map(|node| Step::Event(Apply(node))),
+            1 => any_node().prop_map(|node| Step::Event(Delete(node))),
+            2 => any_claims().prop_map(Step::Claims),
+            1 => (any_node(), any_claims()).prop_map(|(node, claims)| Step::Response(node, claims)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(Config { rng_algorithm: RngAlgorithm::XorShift, ..Config::default() })]
+        #[test]
+        fn whenever_claims_change_each_node_has_the_owner_that_they_say_and_subscribers_know_it(
+            steps in prop::collection::vec(any_step(), 1..40)
+        ) {
+            use watcher::Event::{Apply, Delete, Init, InitDone};
+            let (mut store, mut seen, mut is_listing) = (Store::default(), BTreeMap::new(), true);
+            for step in steps {
+                let changes = match step {
+                    // A watch begins when the list is complete.
+                    Step::Event(Apply(_) | Delete(_)) if is_listing => continue,
+                    Step::Event(event) => {
+                        is_listing = matches!(event, Init) || is_listing && !matches!(event, InitDone);
+                        store.on_event(event)
+                    }
+                    Step::Claims(claims) => store.set_claims(claims),
+                    Step::Response(node, claims) => {
+                        store.on_write_response(Arc::new(NodeFacts::read(node, &claims).unwrap())).1
+                    }
+                };
+                for change in changes {
+                    match change {
+                        Change::Present(facts) => drop(seen.insert(facts.name.clone(), facts)),
+                        Change::Gone(name) => drop(seen.remove(&name)),
+                    }
+                }
+                for known in store.objects.all().into_iter().flatten() {
+                    prop_assert_eq!(other_owner(&known, &store.claims), None);
+                    prop_assert_eq!(seen.get(&known.name), Some(&known));
+                }
+            }
+        }
     }
 
     #[test]
