@@ -46,7 +46,16 @@ impl History {
     pub(crate) async fn until(&mut self, wanted: impl Fn(&[Node]) -> bool) -> Vec<Node> {
         let found = time::timeout(SOON, self.states.wait_for(|states| wanted(states))).await.is_ok();
         let states = self.states.borrow().clone();
-        assert!(found, "not as wanted; the Nodes are now {:#?}", node::outcomes(&latest(&states)));
+        let nodes = latest(&states);
+        let waiting: Vec<_> =
+            nodes.iter().filter(|node| node::is_uninitialised(node)).map(Node::name_any).collect();
+        assert!(
+            found,
+            "not as wanted after {} states of {} Nodes, of which wait to be initialised {waiting:?}: {:#?}",
+            states.len(),
+            nodes.len(),
+            node::outcomes(&nodes)
+        );
         states
     }
 

@@ -14,7 +14,9 @@ use pileus_dev::{Process, artifact};
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
-use super::{CENTRAL, MANIFEST, MARK, PAUSE, USER, kubeconfig, managed, told, writes};
+use super::{
+    CENTRAL, MANIFEST, MARK, PAUSE, USER, end_with_the_object, kubeconfig, managed, told, writes, written,
+};
 use crate::SOON;
 use crate::node::{Outcome, addresses, initialised, is_uninitialised, outcome, set_ready, taints};
 use crate::web::Web;
@@ -250,19 +252,16 @@ async fn the_central_process_does_what_is_left_and_neither_costs_the_cloud_anyth
     let manager = machines.start(&name, &kubeconfig, &["--wait-routes"]).await;
     managed(world, &name).await;
     let (object, status) = (format!("patch {name} "), format!("patch {name} status"));
-    let written = || (writes(world, USER), writes(world, CENTRAL));
-    // Addresses, facts, taint. The audit log may be behind the answers.
-    let (own, start) = (vec![status.clone(), object.clone(), object], Instant::now());
-    while writes(world, USER) != own {
-        assert!(start.elapsed() < SOON, "{:?}", written());
-        time::sleep(PAUSE).await;
-    }
-    let before = written();
+    let both = || (writes(world, USER), writes(world, CENTRAL));
+    // Addresses, facts, taint.
+    let own = [status.clone(), object.clone(), object];
+    written(world, USER, |writes| writes == own).await;
+    let before = both();
     // The condition NetworkUnavailable: True until the route is made.
     assert!((1..=2).contains(&before.1.len()) && before.1.iter().all(|write| *write == status), "{before:?}");
     let paths = azure.requests_of_three_refreshes().await;
     assert!(paths.iter().all(|path| path == "/metadata/instance"), "{paths:?}");
-    assert_eq!(written(), before);
+    assert_eq!(both(), before);
     assert!(manager.is_well().await && manager.stop().await.success());
 
     // A machine that is off runs no node manager.
@@ -276,27 +275,15 @@ async fn the_central_process_does_what_is_left_and_neither_costs_the_cloud_anyth
     azure.act(&name, "delete").await;
     set_ready(&world.client, &name, "Unknown").await;
     await_absence(&world.client, &name, SOON).await.unwrap();
-    let (deletion, start) = (format!("delete {name} "), Instant::now());
-    while written().1.last() != Some(&deletion) {
-        assert!(start.elapsed() < SOON, "{:?}", written());
-        time::sleep(PAUSE).await;
-    }
-    assert_eq!(written().0, before.0);
+    let deletion = format!("delete {name} ");
+    written(world, CENTRAL, |writes| writes.last() == Some(&deletion)).await;
+    assert_eq!(writes(world, USER), before.0);
     assert!(central.is_well().await);
 }
 
-/// The writes of the node manager after it has completed its Node. The audit log may be behind the answers; the last write is
-/// the one that removes the taint.
+/// The writes of the node manager after it has completed its Node, each time with two.
 async fn writes_of_completion(world: &World) -> Vec<String> {
-    let start = Instant::now();
-    loop {
-        let writes = writes(world, USER);
-        if writes.last().is_some_and(|write| !write.ends_with("status")) && writes.len().is_multiple_of(2) {
-            return writes;
-        }
-        assert!(start.elapsed() < SOON, "{writes:?}");
-        time::sleep(PAUSE).await;
-    }
+    written(world, USER, |writes| end_with_the_object(writes) && writes.len().is_multiple_of(2)).await
 }
 
 #[tokio::test]
