@@ -48,7 +48,7 @@ lint: ## Check format, lints, licenses, architecture, words, sizes and links
 
 bench: stack registry guests ## Measure against the targets of the design (a release build, then an hour)
 	@deploy/dev/kubernetes/build --with kwok >/dev/null
-	cargo build --locked --release --workspace --bin simulated-cloud
+	cargo build --locked --release --workspace --bin simulated-cloud --bin azure-simulator
 	cargo bench --locked --workspace --bench targets
 
 # The seed makes random tests the same each time, so that a figure can be repeated. Shrinking would only cost time.

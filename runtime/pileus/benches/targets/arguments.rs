@@ -25,6 +25,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "COUNT", env = "PILEUS_BENCH_SWAPS", default_value_t = 100)]
     pub(crate) swaps: usize,
 
+    /// How many nodes the part with Azure has
+    #[arg(long, value_name = "COUNT", env = "PILEUS_BENCH_AZURE_NODES", default_value_t = 5_000)]
+    pub(crate) azure_nodes: usize,
+
     /// Be another process that a part needs, and measure nothing
     #[arg(long, hide = true)]
     pub(crate) role: Option<Role>,
@@ -83,10 +87,12 @@ pub(crate) enum Part {
     Serving,
     /// Swaps of a provider while nodes join and Services are made
     Swaps,
+    /// Azure with its quotas: 5,000 nodes join and are refreshed, not ready nodes, routes, the time of a call
+    Azure,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Calls,
         Self::Gate,
         Self::Neighbours,
@@ -102,6 +108,7 @@ impl Part {
         Self::Steady,
         Self::Serving,
         Self::Swaps,
+        Self::Azure,
     ];
 }
 

@@ -10,7 +10,7 @@ use hostile_provider::Hostile;
 use jiff::Timestamp;
 use pileus_cloud::{Address, AddressKind, Answer, Instances, NodeReference, Purpose};
 use pileus_dev::artifact;
-use pileus_gate::Gate;
+use pileus_gate::{Gate, Grant, Interceptor};
 use pileus_guest::testing;
 use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Engine, Guest, Limits};
 use pileus_loader::{Loader, TrustPolicy};
@@ -145,12 +145,24 @@ pub(crate) async fn provider(
     configuration: &str,
     limits: Limits,
 ) -> Result<Arc<dyn Instances>, Failure> {
+    provider_with(component, configuration, limits, Vec::new(), None).await
+}
+
+/// A provider with these grants, whose requests an interceptor may answer.
+pub(crate) async fn provider_with(
+    component: Component,
+    configuration: &str,
+    limits: Limits,
+    grants: Vec<Grant>,
+    interceptor: Option<Arc<dyn Interceptor>>,
+) -> Result<Arc<dyn Instances>, Failure> {
     let mut registry = Registry::default();
     let metrics = pileus_host::Metrics::register(&mut registry);
     let description = component.describe(&limits, &metrics).await?;
     let settings = component.configure(configuration, &limits, &metrics).await?;
-    let config = pileus_gate::Config { rules: settings.rules, ..pileus_gate::Config::new("bench") };
+    let config = pileus_gate::Config { grants, rules: settings.rules, ..pileus_gate::Config::new("bench") };
     let gate = Gate::new(config, &pileus_gate::Metrics::register(&mut registry))?;
+    let gate = interceptor.into_iter().fold(gate, Gate::with_interceptor);
     let guest = Guest::new(component, "bench", description, configuration, gate, &metrics);
     guest.with_limits(limits).provider().instances.ok_or_else(|| "the provider knows no machines".into())
 }
@@ -192,19 +204,23 @@ pub(crate) fn nodes(count: usize) -> Vec<NodeReference> {
 }
 
 fn node(number: usize) -> NodeReference {
-    let name = format!("node-{number}");
+    NodeReference { uid: format!("9f6d4b4e-3c1e-4f57-9d6b-{number:012}"), ..named(&format!("node-{number}")) }
+}
+
+/// A Node of this name as its kubelet registers it.
+pub(crate) fn named(name: &str) -> NodeReference {
     NodeReference {
-        uid: format!("9f6d4b4e-3c1e-4f57-9d6b-{number:012}"),
+        uid: format!("uid-of-{name}"),
         provider_id: None,
         created_at: Timestamp::UNIX_EPOCH,
         addresses: vec![
             Address { kind: AddressKind::InternalIp, value: "10.0.0.1".to_owned() },
-            Address { kind: AddressKind::Hostname, value: name.clone() },
+            Address { kind: AddressKind::Hostname, value: name.to_owned() },
         ],
         node_ips: Vec::new(),
         labels: Vec::new(),
         system_uuid: None,
-        name,
+        name: name.to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::Failure;
 use crate::cluster::DEADLINE;
 
 /// What each answer takes.
-const LATENCY_MS: u64 = 20;
+pub(crate) const LATENCY_MS: u64 = 20;
 
 /// The name of its provider.
 pub(crate) const PROVIDER: &str = "simulated";
@@ -285,17 +285,22 @@ impl Cloud {
 
     /// A request of its operator; the body of the answer.
     async fn ask(&self, method: &str, path: &str, body: &str) -> Result<String, Failure> {
-        let mut stream = TcpStream::connect(&self.address).await?;
-        let (host, length) = (&self.address, body.len());
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
-        );
-        stream.write_all(format!("{head}{body}").as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        match answer.split_once("\r\n\r\n") {
-            Some((head, body)) if head.starts_with("HTTP/1.1 2") => Ok(body.to_owned()),
-            _ => Err(format!("the simulated cloud answered {method} {path} with {answer}").into()),
-        }
+        ask(&self.address, method, path, body).await
+    }
+}
+
+/// A request to a cloud at this address; the body of the answer.
+pub(crate) async fn ask(host: &str, method: &str, path: &str, body: &str) -> Result<String, Failure> {
+    let mut stream = TcpStream::connect(host).await?;
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.starts_with("HTTP/1.1 2") => Ok(body.to_owned()),
+        _ => Err(format!("the simulated cloud answered {method} {path} with {answer}").into()),
     }
 }

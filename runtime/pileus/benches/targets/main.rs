@@ -9,6 +9,7 @@
 //! figures that are compared are measured in the same run, so that their ratio is valid on any machine.
 
 mod arguments;
+mod azure;
 mod bodies;
 mod calls;
 mod cloud;
@@ -92,6 +93,7 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
             Part::Steady => steady::measure(arguments.quiet).await?,
             Part::Serving => swaps::serving(arguments.swaps).await?,
             Part::Swaps => swaps::measure(arguments.swaps).await?,
+            Part::Azure => azure::measure(arguments.azure_nodes, arguments.quiet).await?,
         }
     }
     Ok(())
