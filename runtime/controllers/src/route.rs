@@ -154,6 +154,7 @@ impl Controller {
             routes,
             cluster_ranges,
             nodes_wait,
+            pending: &memory.pending,
         };
         let mut plan = plan::plan(inputs);
         // A cloud may refuse a change of the whole table for a route to an instance that doesn't exist.
@@ -530,6 +531,33 @@ mod tests {
         assert_eq!(world.after(SECOND * 4).await, ["create 10.1.0.0/24 operation 7"]);
         assert_eq!(world.network("a"), "False");
         assert!(world.api.events().is_empty(), "it is no failure");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_route_that_the_cloud_has_begun_is_there_when_the_provider_says_so_and_not_when_a_list_shows_it()
+     {
+        let world = World::new(&[("a", "10.1.0.0/24"), ("b", "10.1.1.0/24")]);
+        let progress =
+            |note: &str| Ok(RouteProgress::InProgress { after: SECOND * 5, resume: Some(note.to_owned()) });
+        let error = |kind| Err(Error::new(kind, "by the test"));
+        let outcomes =
+            vec![progress("operation 7"), error(ErrorKind::Unavailable(None)), progress("operation 8")];
+        world.cloud.answers("10.1.0.0/24", outcomes);
+        // Has the table listed.
+        let conflict = || error(ErrorKind::Conflict(None));
+        world.cloud.answers("10.1.1.0/24", vec![conflict(), conflict()]);
+        world.start();
+        let calls = world.after(SECOND / 8).await;
+        assert_eq!(calls, ["list", "create 10.1.0.0/24", "create 10.1.1.0/24"]);
+        world.cloud.has("a", "10.1.0.0/24");
+        let calls = world.after(SECOND * 4).await;
+        assert_eq!(calls, ["list", "create 10.1.1.0/24", "list", "create 10.1.1.0/24"]);
+        assert_eq!(["a", "b"].map(|name| world.network(name)), ["True", "False"], "it is being made");
+        assert_eq!(world.after(SECOND * 2).await, ["create 10.1.0.0/24 operation 7", "create 10.1.0.0/24"]);
+        assert_eq!(world.network("a"), "True", "it has failed");
+        assert_eq!(world.after(SECOND * 5).await, ["create 10.1.0.0/24 operation 8"]);
+        assert_eq!(world.network("a"), "False");
+        assert_eq!(world.after(AUDIT).await, ["list"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -121,7 +121,11 @@ impl Controller {
             Ok(RouteProgress::Done) => {
                 tracing::debug!(node = %node.name, %range, "route created");
                 let created = KnownRoute::created(&desired_route(wanted, &self.provider.node_labels));
-                memory.table.iter_mut().for_each(|table| table.push(created.clone()));
+                let is_same =
+                    |there: &KnownRoute| there.destination == created.destination && there.leads_to(node);
+                if let Some(table) = memory.table.as_mut().filter(|table| !table.iter().any(is_same)) {
+                    table.push(created);
+                }
             }
             Ok(RouteProgress::Elsewhere) => {
                 tracing::debug!(node = %node.name, %range, "no route needed: the range reaches its node without one");
@@ -160,7 +164,12 @@ impl Controller {
         let due = |node: &NodeFacts, is_available| {
             memory.pending.is_due(&condition_key(node), now) || memory.truces.is_news(node, is_available)
         };
-        let wanted = conditions(&plan, memory.table.as_deref().unwrap_or_default(), &memory.elsewhere);
+        let wanted = conditions(
+            &plan,
+            memory.table.as_deref().unwrap_or_default(),
+            &memory.elsewhere,
+            &memory.pending,
+        );
         let wanted: Vec<_> =
             wanted.into_iter().filter(|(node, is_available)| due(node, *is_available)).collect();
         drop(plan);

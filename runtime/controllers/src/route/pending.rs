@@ -31,6 +31,8 @@ struct PendingChange {
     failures: u32,
     not_before: Instant,
     resume: Option<String>,
+    /// Whether the cloud has begun it.
+    has_begun: bool,
 }
 
 /// The changes that are in progress or have failed.
@@ -50,6 +52,12 @@ impl PendingChanges {
         self.changes.get(key)?.resume.clone()
     }
 
+    /// Whether the cloud has begun a change that isn't done: it is in progress, or has failed since. A list may show the
+    /// route all the same.
+    pub(super) fn has_begun(&self, key: &ChangeKey) -> bool {
+        self.changes.get(key).is_some_and(|change| change.has_begun)
+    }
+
     /// Removes a change that is done.
     pub(super) fn on_done(&mut self, key: &ChangeKey) {
         self.changes.remove(key);
@@ -65,14 +73,20 @@ impl PendingChanges {
     ) {
         // A cloud that always says "at once" isn't called in a tight loop.
         let not_before = now + after.max(Backoff::default().soon);
-        self.changes.insert(key, PendingChange { failures: 0, not_before, resume });
+        self.changes.insert(key, PendingChange { failures: 0, not_before, resume, has_begun: true });
     }
 
-    /// Records that a change has failed, to be retried after a backoff. Returns the number of failures in a row.
+    /// Records that a change has failed, to be retried after a backoff and without the provider's note. Returns the number of failures in a row.
     pub(super) fn on_failure(&mut self, key: ChangeKey, now: Instant, retry: Retry, jitter: f64) -> u32 {
-        let change =
-            self.changes.entry(key).or_insert(PendingChange { failures: 0, not_before: now, resume: None });
+        let change = self.changes.entry(key).or_insert(PendingChange {
+            failures: 0,
+            not_before: now,
+            resume: None,
+            has_begun: false,
+        });
         change.failures = change.failures.saturating_add(1);
+        // It was left for an operation that may have failed.
+        change.resume = None;
         change.not_before = now + Backoff::default().delay(retry, change.failures, jitter);
         change.failures
     }
@@ -110,6 +124,9 @@ mod tests {
         assert_eq!(pending.next_after(now + ms(1000)), Some(now + ms(3000)));
         pending.retain(|key| *key == b);
         assert!(pending.is_due(&a, now));
+        pending.on_failure(b.clone(), now, Retry::WithBackoff, 0.0);
+        assert_eq!(pending.resume(&b), None, "a note serves until a failure");
+        assert!(pending.has_begun(&b) && !pending.has_begun(&a));
         pending.on_done(&b);
         assert_eq!((pending.next_after(now), pending.resume(&b)), (None, None));
         pending.on_progress(b.clone(), now, Duration::ZERO, None);

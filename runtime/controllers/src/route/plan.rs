@@ -18,6 +18,8 @@ use pileus_cloud::{Route, is_uid_of};
 
 use super::elsewhere::Elsewhere;
 pub(super) use super::known::KnownRoute;
+use super::memory::create_key;
+use super::pending::PendingChanges;
 use crate::facts::node::NodeFacts;
 use crate::well_known::REASON_ROUTE_CREATED;
 
@@ -38,6 +40,8 @@ pub(super) struct PlanInputs<'a> {
     pub(super) cluster_ranges: &'a [IpNet],
     /// Whether Nodes wait for their routes before they are initialized.
     pub(super) nodes_wait: bool,
+    /// The changes that aren't done.
+    pub(super) pending: &'a PendingChanges,
 }
 
 /// A desired route: a Node and one of its Pod CIDRs.
@@ -122,6 +126,8 @@ pub(super) fn plan(inputs: PlanInputs<'_>) -> Plan {
                 is_missing &= !is_right;
                 *kept |= is_right || known.may_lead_to(node);
             }
+            // A cloud may list a route before it works, or although it never will.
+            is_missing |= inputs.pending.has_begun(&create_key(&wanted));
             // A Node whose instance isn't known yet gets its routes later, and a Node that is being deleted gets none.
             if is_missing && has_instance(node, inputs.nodes_wait) && !node.is_deleting {
                 match foreign_ranges.get(range) {
@@ -245,12 +251,13 @@ pub(super) fn route_digest(node: &NodeFacts, label_keys: &[String]) -> u64 {
     hasher.finish()
 }
 
-/// The Nodes whose condition must be written, each with whether its network is available: every range of the Node has a route, or
-/// needs none.
+/// The Nodes whose condition must be written, each with whether its network is available: every range of the Node has a route that
+/// the cloud doesn't still make, or needs none.
 pub(super) fn conditions(
     plan: &Plan,
     routes: &[KnownRoute],
     elsewhere: &Elsewhere,
+    pending: &PendingChanges,
 ) -> Vec<(Arc<NodeFacts>, bool)> {
     let mut by_range: HashMap<IpNet, Vec<&KnownRoute>> = HashMap::new();
     for known in routes {
@@ -258,9 +265,12 @@ pub(super) fn conditions(
             by_range.entry(range).or_default().push(known);
         }
     }
+    let unfinished = plan.creates.iter().filter(|wanted| pending.has_begun(&create_key(wanted)));
+    let unfinished: HashSet<_> = unfinished.map(|wanted| (&*wanted.node.uid, wanted.range)).collect();
     let has_route = |node: &NodeFacts, range: &IpNet| {
-        let there = by_range.get(range).into_iter().flatten();
-        there.into_iter().any(|route| route.leads_to(node)) || elsewhere.has(node, *range)
+        let mut there = by_range.get(range).into_iter().flatten();
+        let is_there = there.any(|route| route.leads_to(node)) && !unfinished.contains(&(&*node.uid, *range));
+        is_there || elsewhere.has(node, *range)
     };
     let networks = plan.networks.iter().map(|(node, ranges)| {
         (Arc::clone(node), !ranges.is_empty() && ranges.iter().all(|range| has_route(node, range)))
@@ -335,6 +345,7 @@ mod tests {
             routes,
             cluster_ranges: &cluster,
             nodes_wait: false,
+            pending: &PendingChanges::default(),
         })
     }
 
@@ -380,6 +391,7 @@ mod tests {
                     routes,
                     cluster_ranges: &cluster,
                     nodes_wait: false,
+                    pending: &PendingChanges::default(),
                 })
             };
             let Plan { deletes, creates, conflicts, .. } =
@@ -475,7 +487,12 @@ mod tests {
         for (range, expected) in [("10.0.1.0/24", vec![(bare.clone(), false)]), ("192.168.0.0/24", vec![])] {
             let routes = [to(range, |route| route.node = Some("a".to_owned()))];
             assert_eq!(
-                conditions(&planned(std::slice::from_ref(&bare), &routes), &routes, &Elsewhere::default()),
+                conditions(
+                    &planned(std::slice::from_ref(&bare), &routes),
+                    &routes,
+                    &Elsewhere::default(),
+                    &PendingChanges::default()
+                ),
                 expected
             );
         }
@@ -498,7 +515,11 @@ mod tests {
             elsewhere.on_outcome(&wanted, 1, &Ok(outcome), Instant::now(), Duration::from_secs(1));
             let routes = Vec::from_iter(route);
             let plan = planned(std::slice::from_ref(&node), &routes);
-            assert_eq!(conditions(&plan, &routes, &elsewhere), [(Arc::clone(&node), is_available)], "{row}");
+            assert_eq!(
+                conditions(&plan, &routes, &elsewhere, &PendingChanges::default()),
+                [(Arc::clone(&node), is_available)],
+                "{row}"
+            );
         }
     }
 
@@ -614,7 +635,7 @@ mod tests {
             prop_assert_eq!(&second.deletes, &[]);
             prop_assert_eq!(&second.creates, &[]);
             prop_assert_eq!(&second.conflicts, &first.conflicts);
-            for (node, is_available) in conditions(&second, &routes, &Elsewhere::default()) {
+            for (node, is_available) in conditions(&second, &routes, &Elsewhere::default(), &PendingChanges::default()) {
                 let is_contested = second.conflicts.iter().any(|(wanted, _)| wanted.node.name == node.name);
                 prop_assert_eq!(is_available, !node.pod_cidrs.is_empty() && !is_contested && !node.is_deleting);
             }

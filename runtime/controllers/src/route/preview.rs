@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use pileus_cloud::{ListedRoute, RouteAction};
 
+use super::pending::PendingChanges;
 use super::plan::{self, KnownRoute, Plan, PlanInputs};
 use crate::facts::node::NodeFacts;
 
@@ -108,6 +109,7 @@ pub fn preview(inputs: Inputs<'_>, listed: Vec<ListedRoute>) -> Preview {
         routes: &routes,
         cluster_ranges,
         nodes_wait,
+        pending: &PendingChanges::default(),
     };
     let Plan { deletes, creates, conflicts, networks: _ } = plan::plan(inputs);
     let mut by_range: HashMap<IpNet, &NodeFacts> = HashMap::new();

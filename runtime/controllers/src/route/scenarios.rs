@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::apply::condition_patch;
 use super::elsewhere::Elsewhere;
+use super::pending::PendingChanges;
 use super::plan::{
     KnownRoute, Plan, PlanInputs, conditions, desired_route, digest, has_condition, is_in_cluster, plan,
 };
@@ -85,6 +86,7 @@ fn pass(
             routes,
             cluster_ranges: &cluster,
             nodes_wait: false,
+            pending: &PendingChanges::default(),
         })
     };
     let first = planned(routes);
@@ -93,7 +95,7 @@ fn pass(
     left.extend(first.creates.iter().map(|wanted| KnownRoute::created(&desired_route(wanted, &[]))));
     let Plan { deletes, creates, .. } = planned(&left);
     assert!(deletes.is_empty() && creates.is_empty(), "{deletes:?} {creates:?}");
-    let conditions = conditions(&first, &left, &Elsewhere::default())
+    let conditions = conditions(&first, &left, &Elsewhere::default(), &PendingChanges::default())
         .into_iter()
         .map(|(node, is)| (node.name.clone(), is))
         .collect();
