@@ -213,7 +213,8 @@ fn create(document: &mut Document<RouteTable>, change: &Wanted, limits: &Limits<
         }
     }
     let Some(table) = &mut document.value else { return settled };
-    let (is_busy, has_failed) = (table.is("Updating"), table.is("Failed") && !is_written);
+    let is_busy = table.is("Updating");
+    let has_failed = (table.is("Failed") || table.is("Canceled")) && !is_written;
     let name = name_of(node, range, mark.as_deref());
     let same = table.routes.iter_mut().find(|route| is_same(&route.prefix, range));
     match same {
