@@ -3,7 +3,7 @@
 //! Cargo tells a test the paths of its own package's programs only. The others are in the same target folder.
 
 use std::{
-    env, io,
+    env, fs, io,
     path::{Path, PathBuf},
 };
 
@@ -23,6 +23,20 @@ pub fn component(package: &str) -> Result<PathBuf, Error> {
         target.join("wasm32-wasip2/guest").join(package.replace('-', "_")).with_extension("wasm"),
         format!("cargo build --target wasm32-wasip2 --profile guest -p {package}"),
     )
+}
+
+/// The bytes of the component that a package builds, as another build of the same code would have them: with a mark, of at most
+/// 100 bytes, that makes the digest another one.
+pub fn rebuilt(package: &str, mark: &str) -> Result<Vec<u8>, Error> {
+    let path = component(package)?;
+    let mut bytes = fs::read(&path).map_err(Error::file(&path))?;
+    let length = u8::try_from(mark.len()).ok().filter(|length| *length <= 100);
+    let too_long = || Error::file(&path)(io::Error::other("a mark has at most 100 bytes"));
+    let length = length.ok_or_else(too_long)?;
+    // A custom section: its number, the length of what follows, the length of its name, the name.
+    bytes.extend([0, length + 1, length]);
+    bytes.extend(mark.as_bytes());
+    Ok(bytes)
 }
 
 /// `target/PROFILE`. Programs are in that folder itself, tests are in `deps` below it.

@@ -1,5 +1,5 @@
 //! 100 swaps in a row while 5,000 Nodes are settled, 50 Nodes a second join and are looked up, and 200 Services are made;
-//! then a quiet run of the same length with the same load. Each swap is to a build that differs from all others, so it is
+//! then a quiet run of some minutes with the same load. Each swap is to a build that differs from all others, so it is
 //! fetched, compiled, compared in a dry run, tried on a half of the lookups, and observed.
 //!
 //! The operator names another tag each time: that is noticed at once, while a tag that moves is resolved each 10 s at most,
@@ -39,6 +39,8 @@ const NODES: usize = 50;
 const SERVICES: usize = 2;
 /// Settled Nodes that load balancers send traffic to, as in the other measurements of Services.
 const TARGETS: usize = 100;
+/// How long the quiet run is at most. All Services are made by then.
+const QUIET: Duration = Duration::from_mins(5);
 /// The memory after these swaps is printed, in percent of all.
 const MEMORY_AT: [usize; 3] = [10, 50, 100];
 
@@ -107,7 +109,7 @@ impl Scene {
         let beside = self.end_load(load, services).await?;
 
         let load = self.begin_load(services + 1).await?;
-        sleep(length).await;
+        sleep(length.min(QUIET)).await;
         let quiet = self.end_load(load, 2 * services).await?;
         memory.push(("after the quiet run".to_owned(), self.pileus.memory("VmRSS")?));
         let peak = self.pileus.memory("VmHWM")?;

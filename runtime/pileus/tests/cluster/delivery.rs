@@ -79,12 +79,8 @@ impl Delivery {
 
     /// As [`Delivery::component`], with other bytes.
     fn changed_component(&self, mark: &str, change: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
-        let mut bytes = std::fs::read(artifact::component("unruly-provider").unwrap()).unwrap();
+        let mut bytes = artifact::rebuilt("unruly-provider", mark).unwrap();
         change(&mut bytes);
-        // A custom section: its number, the length of what follows, the length of its name, the name.
-        let length = u8::try_from(mark.len()).unwrap();
-        bytes.extend([0, length + 1, length]);
-        bytes.extend(mark.as_bytes());
         let path = self.folder.path().join(format!("{mark}.wasm"));
         std::fs::write(&path, bytes).unwrap();
         path

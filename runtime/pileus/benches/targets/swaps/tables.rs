@@ -33,7 +33,7 @@ pub(super) fn print_swaps(swaps: &[Swap]) {
 
 /// How the Nodes and Services of both runs fared.
 pub(super) fn print_load((services, length): (usize, Duration), runs: [&Run; 2]) {
-    let title = format!("50 lookups/s, {services} Services, {}", time(length));
+    let title = format!("50 lookups/s, {services} Services, swaps for {}", time(length));
     heading(&title, &["swaps", "quiet", "target"]);
     line("calls that failed", runs.map(|run| run.failed), "0");
     line("load balancers that are missing", runs.map(|run| run.missing), "0");

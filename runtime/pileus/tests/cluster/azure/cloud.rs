@@ -83,6 +83,22 @@ impl Cloud {
         self.admin(Method::PUT, "faults", &all).await;
     }
 
+    /// Sets the answers to the next requests that match, and waits for none of them.
+    pub(super) async fn script(&self, answers: &Value) {
+        self.admin(Method::PUT, "scripts", answers).await;
+    }
+
+    /// Waits until all these answers were given.
+    pub(super) async fn scripts_end(&self) {
+        let waits = async || self.admin(Method::GET, "scripts", &Value::Null).await != json!([]);
+        let all = async {
+            while waits().await {
+                time::sleep(PAUSE).await;
+            }
+        };
+        assert!(time::timeout(SOON, all).await.is_ok(), "an answer is not met");
+    }
+
     /// Creates machines of an arrangement in the group of the cluster, and returns the names of their computers.
     pub(super) async fn create(&self, arrangement: &str, count: u32, prefix: &str) -> Vec<String> {
         self.create_as(
@@ -103,7 +119,7 @@ impl Cloud {
     }
 
     /// A file with this content.
-    pub(super) fn file(&self, name: &str, content: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.folder.path().join(name);
         std::fs::write(&path, content).unwrap();
         path

@@ -143,7 +143,7 @@ async fn a_client_certificate_gets_tokens() {
     let certificate =
         rcgen::CertificateParams::new(vec!["client".to_owned()]).unwrap().self_signed(&key).unwrap();
     knows(&cloud, &json!({"certificates": [certificate.pem()]})).await;
-    let (key, certificate) = (cloud.file("key.pem", KEY), cloud.file("certificate.pem", &certificate.pem()));
+    let (key, certificate) = (cloud.file("key.pem", KEY), cloud.file("certificate.pem", certificate.pem()));
     let proofs = [("certificate", &*certificate), ("key", &*key)];
     tokens_arrive(&world, &cloud, &document(&cloud, "clientCertificate", client(&cloud, &proofs)), &names)
         .await;
@@ -161,7 +161,7 @@ async fn a_workload_identity_gets_tokens_for_the_service_accounts_token() {
     let spec = TokenRequestSpec { audiences: Some(vec![EXCHANGE.to_owned()]), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
     let issued = accounts.create_token_request("pileus", &PostParams::default(), &request).await.unwrap();
-    let token = cloud.file("azure-identity-token", &issued.status.unwrap().token.unwrap());
+    let token = cloud.file("azure-identity-token", issued.status.unwrap().token.unwrap());
     let document = document(&cloud, "workloadIdentity", client(&cloud, &[("token", &*token)]));
     tokens_arrive(&world, &cloud, &document, &names).await;
 }
