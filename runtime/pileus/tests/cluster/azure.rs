@@ -3,6 +3,7 @@
 
 mod cloud;
 mod credentials;
+mod faults;
 mod nodes;
 mod routes;
 mod swap;
