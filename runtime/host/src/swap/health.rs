@@ -17,7 +17,8 @@ pub struct Rates {
     pub throttled: u64,
     /// How many calls made lookups.
     pub lookups: u64,
-    /// The time within which 95 of 100 of these calls ended. Changes and lists take as long as the cloud's own operations.
+    /// The time within which half of these calls ended: a moment in which the machine or the cloud stalls makes a few of them slow,
+    /// and not half. Changes and lists take as long as the cloud's own operations.
     pub latency: SignedDuration,
 }
 
@@ -54,7 +55,7 @@ pub(super) fn regression(before: &Rates, after: &Rates, is_over: bool) -> Option
     let limit = before.latency.saturating_mul(2).saturating_add(LATENCY);
     if before.lookups.min(after.lookups) >= SAMPLE && after.latency > limit {
         return Some(format!(
-            "95 of 100 calls for lookups ended within {:#}, before it was {:#}",
+            "half of the calls for lookups ended within {:#}, before it was {:#}",
             after.latency, before.latency
         ));
     }

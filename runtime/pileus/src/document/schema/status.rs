@@ -83,7 +83,7 @@ fn observing() -> Schema {
         )
         .required("throttled", count("Those that the cloud throttled."))
         .required("lookups", count("How many calls made lookups."))
-        .required("latency", words("The time within which 95 of 100 of these ended, in ISO 8601."));
+        .required("latency", words("The time within which half of these ended, in ISO 8601."));
     Schema::object("Present until the active release has proven itself.")
         .required("since", time("Since when."))
         .required("baseline", rates)
