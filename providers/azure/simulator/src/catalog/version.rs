@@ -66,8 +66,9 @@ impl Provider {
     }
 }
 
-/// The versions of the network types that are served below scale sets.
-pub(super) const SCALE_SET_NETWORK_VERSIONS: &[&str] = &["2016-03-30", "2017-03-30", "2018-10-01"];
+/// The versions of the network types that are served below scale sets. By the last one cloud-provider-azure asks Azure Stack Hub.
+pub(super) const SCALE_SET_NETWORK_VERSIONS: &[&str] =
+    &["2016-03-30", "2017-03-30", "2018-10-01", "2018-11-01"];
 
 /// The versions of resource groups, subscriptions and providers.
 pub(crate) const RESOURCE_VERSIONS: &[&str] = &[
