@@ -110,12 +110,9 @@ pub(super) fn plan(inputs: PlanInputs<'_>) -> Plan {
         for range in &node.pod_cidrs {
             let wanted = WantedRoute { node: Arc::clone(node), range: *range };
             needed.push(*range);
-            match owners.get(range) {
-                Some(owner) if owner.name != node.name => {
-                    plan.conflicts.push((wanted, RangeHolder::Node(owner.name.clone())));
-                    continue;
-                }
-                _ => {}
+            if let Some(owner) = owners.get(range).filter(|owner| owner.name != node.name) {
+                plan.conflicts.push((wanted, RangeHolder::Node(owner.name.clone())));
+                continue;
             }
             let mut is_missing = true;
             for index in by_range.get(range).into_iter().flatten() {
