@@ -43,8 +43,9 @@ impl LabelChanges {
 
 /// The changes that bring a Node's labels up to date:
 ///
-/// - Type, zone and region of the cloud replace any other value, under the current and the old key. Where the cloud gives
-///   none, the value of the old key is copied to the current one, as upstream does.
+/// - Type, zone and region of the cloud replace any other value, under the current and the old key. An initialized Node that has
+///   the current key alone keeps it alone: cloud-node-manager writes no old keys. Where the cloud gives none, the value of the
+///   old key is copied to the current one, as upstream does.
 /// - Other labels of the cloud never replace a different value that another client has set, and never take a reserved key. One
 ///   with the value that the cloud gives is adopted. Labels that Pileus owns follow the cloud, and are removed when the cloud
 ///   no longer has them (U-08).
@@ -83,7 +84,9 @@ fn topology_labels(node: &NodeFacts, instance: &Instance) -> impl Iterator<Item 
         .collect();
     TOPOLOGY_LABELS.into_iter().flat_map(move |keys| {
         let [current, old] = keys;
+        let has_current_alone = node.labels.contains_key(current) && !node.labels.contains_key(old);
         let pairs = match (reported.get(&keys), node.labels.get(old)) {
+            (Some(value), None) if has_current_alone && !node.is_uninitialized() => vec![(current, *value)],
             (Some(value), _) => vec![(current, *value), (old, *value)],
             (None, Some(value)) => vec![(current, value)],
             (None, None) => Vec::new(),
@@ -318,6 +321,25 @@ mod tests {
                 LabelChanges { changes: expected, owned: None },
                 "{claim}"
             );
+        }
+    }
+
+    #[test]
+    fn an_initialized_node_without_an_old_key_gets_none() {
+        const ALONE: Pairs = &[(LABELS_ZONE[0], "z")];
+        let zone = |zone: &str| Instance { zone: Some(zone.to_owned()), ..instance(&[]) };
+        let [current, old] = LABELS_ZONE;
+        let joining = node(ALONE, &[]);
+        let initialized = NodeFacts { taints: Vec::new(), ..joining.clone() };
+        let bare = NodeFacts { labels: BTreeMap::new(), ..initialized.clone() };
+        for (claim, node, reported, expected) in [
+            ("a Node that joins gets it", &joining, "z", &[(old, "z")][..]),
+            ("an equal value stays alone", &initialized, "z", &[]),
+            ("another value of the cloud is written alone", &initialized, "y", &[(current, "y")]),
+            ("a Node without either gets both", &bare, "z", &[(current, "z"), (old, "z")]),
+        ] {
+            let expected = expected.iter().map(|&(key, value)| (key.to_owned(), Some(value.to_owned())));
+            assert_eq!(label_changes(node, &zone(reported)).changes, expected.collect(), "{claim}");
         }
     }
 

@@ -75,19 +75,23 @@ fn owned((one, other): (&str, &str)) -> (String, String) {
 }
 
 impl Machine {
-    /// Its Node as cloud-provider-azure leaves it.
+    /// Its Node as cloud-node-manager leaves it.
+    fn of_node_manager(&self, number: usize) -> Kubelet {
+        node(&self.name)
+            .provider_id(&self.provider_id)
+            .pod_cidrs(&[range(number)])
+            .initialized()
+            .label("node.kubernetes.io/instance-type", "Standard_D4s_v5")
+            .label("topology.kubernetes.io/region", "eastus")
+            .label("topology.kubernetes.io/zone", &self.zone)
+    }
+
+    /// Its Node as cloud-controller-manager leaves it, which writes the old keys, too.
     fn kubelet(&self, number: usize) -> Kubelet {
-        let labels = [
-            ("node.kubernetes.io/instance-type", "Standard_D4s_v5"),
-            ("beta.kubernetes.io/instance-type", "Standard_D4s_v5"),
-            ("topology.kubernetes.io/region", "eastus"),
-            ("failure-domain.beta.kubernetes.io/region", "eastus"),
-            ("topology.kubernetes.io/zone", &*self.zone),
-            ("failure-domain.beta.kubernetes.io/zone", &*self.zone),
-        ];
-        let kubelet =
-            node(&self.name).provider_id(&self.provider_id).pod_cidrs(&[range(number)]).initialized();
-        labels.into_iter().fold(kubelet, |kubelet, (key, value)| kubelet.label(key, value))
+        self.of_node_manager(number)
+            .label("beta.kubernetes.io/instance-type", "Standard_D4s_v5")
+            .label("failure-domain.beta.kubernetes.io/region", "eastus")
+            .label("failure-domain.beta.kubernetes.io/zone", &self.zone)
     }
 
     /// The addresses that cloud-provider-azure writes, in its order.
@@ -139,7 +143,10 @@ async fn cloud() -> (Cloud, Vec<Machine>) {
 #[tokio::test]
 async fn a_cluster_of_cloud_provider_azure_is_taken_over_without_a_write() {
     let (world, (cloud, machines)) = tokio::join!(world(), cloud());
-    world.register(machines.iter().enumerate().map(|(number, machine)| machine.kubelet(number))).await;
+    let kubelet = |(number, machine): (usize, &Machine)| {
+        if number % 2 == 0 { machine.kubelet(number) } else { machine.of_node_manager(number) }
+    };
+    world.register(machines.iter().enumerate().map(kubelet)).await;
     for machine in &machines {
         write_status(&world, machine).await;
     }
