@@ -146,7 +146,13 @@ const SECTIONS: &[(&str, &[Row])] = &[
             tested("D4: cloud constants are changed by an override", &["each_cloud_has_its_endpoints"]),
             tested(
                 "client secret, certificate, workload identity, managed identity (system, client ID, resource ID)",
-                &["each_identity_becomes_the_hint_of_a_credential"],
+                &[
+                    "each_identity_becomes_the_hint_of_a_credential",
+                    "a_client_secret_gets_tokens_and_a_wrong_one_is_reported",
+                    "a_client_certificate_gets_tokens",
+                    "a_workload_identity_gets_tokens_for_the_service_accounts_token",
+                    "a_managed_identity_gets_tokens_of_the_metadata_service",
+                ],
             ),
             different(
                 "managed identity by object ID",
@@ -236,6 +242,7 @@ const SECTIONS: &[(&str, &[Row])] = &[
                 &[
                     "many_nodes_of_all_kinds_share_the_lists_of_their_group",
                     "lists_and_single_reads_say_the_same_of_each_kind_of_machine",
+                    "nodes_of_all_kinds_are_initialised_and_follow_their_machines",
                 ],
             ),
             tested(
@@ -316,13 +323,19 @@ const SECTIONS: &[(&str, &[Row])] = &[
                     "addresses_are_those_of_the_primary_configuration_of_each_family",
                 ],
             ),
-            missing("masks of Pod CIDRs by tags", "no controller here hands out Pod CIDRs"),
+            missing("masks of Pod CIDRs by tags", "kube-controller-manager hands out Pod CIDRs"),
             tested(
                 "caches, one request for concurrent readers",
                 &["a_few_nodes_are_found_in_the_cached_lists", "five_thousand_nodes_cost_lists_alone"],
             ),
             different("D21: absence is never cached", "the gate decides what an absent answer may rest on"),
-            tested("a list that fails or ends early", &["a_list_that_fails_makes_nothing_absent"]),
+            tested(
+                "a list that fails or ends early",
+                &[
+                    "a_list_that_fails_makes_nothing_absent",
+                    "pileus_recovers_from_each_fault_and_no_node_is_lost",
+                ],
+            ),
         ],
     ),
     (
@@ -333,7 +346,10 @@ const SECTIONS: &[(&str, &[Row])] = &[
             tested("a missing table is created", &["a_missing_table_is_created_with_tags"]),
             tested(
                 "names, next hops by private IP, dual stack, one write a batch, `If-Match`",
-                &["a_batch_is_one_write_that_keeps_what_others_put_there"],
+                &[
+                    "a_batch_is_one_write_that_keeps_what_others_put_there",
+                    "routes_come_and_go_in_one_write_a_batch_and_lead_to_private_addresses",
+                ],
             ),
             tested(
                 "routes of other owners are kept, with what this provider does not read",
@@ -341,7 +357,11 @@ const SECTIONS: &[(&str, &[Row])] = &[
             ),
             tested(
                 "routes of the former controller, in both naming styles",
-                &["routes_of_the_former_controller_are_right_as_they_are"],
+                &[
+                    "routes_of_the_former_controller_are_right_as_they_are",
+                    "a_cluster_of_cloud_provider_azure_is_taken_over_without_a_write",
+                    "a_cluster_is_given_back_as_cloud_provider_azure_would_have_made_it",
+                ],
             ),
             different("cleanup of the old naming style", "a right route stays as it is"),
             tested("unmanaged Nodes", &["unmanaged_nodes_need_no_route"]),
@@ -371,6 +391,7 @@ const SECTIONS: &[(&str, &[Row])] = &[
                 &[
                     "a_refused_write_has_its_kind_and_a_lost_race_is_run_again",
                     "a_busy_table_is_waited_for_and_a_failed_one_is_written_again",
+                    "pileus_recovers_from_each_fault_and_no_node_is_lost",
                 ],
             ),
             tested("more than 400 routes", &["routes_that_do_not_fit_are_refused_and_the_others_are_made"]),
@@ -476,7 +497,10 @@ const SECTIONS: &[(&str, &[Row])] = &[
                 "the taint, NetworkUnavailable, the period of refreshes",
                 "they are Pileus' own, for all clouds",
             ),
-            different("beta topology labels", "Kubernetes has removed them"),
+            different(
+                "beta topology labels",
+                "a Node that joins gets them without a flag; one that was initialized without them gets none",
+            ),
             different("Windows", "the provider asks the same; the rest is of the node manager"),
             different(
                 "ARM mode on each Node",
