@@ -1,7 +1,9 @@
 //! The Azure provider with a simulator of Azure, which has the quotas that Azure publishes: 5,000 Nodes in 10 scale sets join
-//! and are refreshed, some of them are not ready, and 400 get routes; then the time of a call in the sandbox.
+//! and are refreshed, some of them are not ready, and 400 get routes; then the node manager of one machine, and the time of a
+//! call in the sandbox.
 
 mod cloud;
+mod node_manager;
 mod sandbox;
 
 use std::time::Duration;
@@ -49,8 +51,8 @@ pub(crate) async fn measure(count: usize, window: Duration) -> Result<(), Failur
     bench.not_ready(count / SETS).await?;
     // One of them is gone by now.
     bench.routes(ROUTES.min(count - 1)).await?;
-    let Bench { cluster: _, cloud } = bench;
-    sandbox::measure(&cloud).await
+    node_manager::measure(&bench).await?;
+    sandbox::measure(&bench.cloud).await
 }
 
 struct Bench {

@@ -62,25 +62,36 @@ impl Cluster {
 
     /// The command that starts Pileus with this document as its operator's file.
     pub(crate) fn command_with(&self, document: &Value) -> Result<Command, Failure> {
+        self.command_of("run", document)
+    }
+
+    /// The command that starts the node manager of the Node of this name. It has the central process' permissions.
+    pub(crate) fn command_of_node_manager(&self, node: &str, document: &Value) -> Result<Command, Failure> {
+        let mut command = self.command_of("node-manager", document)?;
+        command.env("NODE_NAME", node);
+        Ok(command)
+    }
+
+    fn command_of(&self, subcommand: &str, document: &Value) -> Result<Command, Failure> {
         let path = self.folder.path().join("provider.yaml");
         fs::write(&path, document.to_string())?;
-        let mut command = self.command_with_folders();
+        let mut command = self.command_with_folders(subcommand);
         command.arg("--provider").arg(path);
         Ok(command)
     }
 
     /// The command that starts Pileus with the CloudProviders of the cluster, whose registry and cloud are on this machine.
     pub(crate) fn command_of_resources(&self) -> Command {
-        let mut command = self.command_with_folders();
+        let mut command = self.command_with_folders("run");
         command.arg("--provider-node-access");
         command
     }
 
     /// The command that starts Pileus, with the folders for components and their code that it always gets here.
-    fn command_with_folders(&self) -> Command {
+    fn command_with_folders(&self, subcommand: &str) -> Command {
         let mut command = Command::new(program());
         command
-            .args(["run", "--log-format", "json", "--admin-address", "127.0.0.1:0"])
+            .args([subcommand, "--log-format", "json", "--admin-address", "127.0.0.1:0"])
             .arg("--compiled-code")
             .arg(self.folder.path().join("compiled"))
             .arg("--store")

@@ -18,6 +18,8 @@ use crate::cluster::DEADLINE;
 const SUBSCRIPTION: &str = "11111111-1111-1111-1111-111111111111";
 /// The resource group of the machines.
 const GROUP: &str = "nodes";
+/// The address of the metadata service, which is that of no other service, as on a machine.
+const METADATA: &str = "127.0.0.2";
 /// The most elements of a page, unless it is told otherwise.
 const PAGE: usize = 100;
 
@@ -25,6 +27,8 @@ const PAGE: usize = 100;
 pub(super) struct Cloud {
     _process: Process,
     address: String,
+    /// The URL of the metadata service of a machine.
+    metadata: String,
     /// The names of its machines, which are those of the Nodes.
     pub(super) names: Vec<String>,
     /// The number of the last request that isn't counted any more.
@@ -56,13 +60,19 @@ struct Created {
 impl Cloud {
     /// Starts a cloud with so many machines.
     pub(super) async fn start(count: usize) -> Result<Self, Failure> {
-        let process =
-            Process::start("azure-simulator", &Command::new(artifact::program("azure-simulator")?))?;
-        let line = process.await_line(|line| line.contains("http://"), DEADLINE).await?;
-        let address = line.rsplit("http://").next().unwrap_or_default().to_owned();
+        let mut command = Command::new(artifact::program("azure-simulator")?);
+        command.args(["--metadata", &format!("{METADATA}:0")]);
+        let process = Process::start("azure-simulator", &command)?;
+        let line = process.await_line(|line| line.contains("metadata on http://"), DEADLINE).await?;
+        let mut addresses =
+            line.split(' ').filter_map(|word| word.strip_prefix("http://")).map(str::to_owned);
+        let (Some(address), Some(metadata)) = (addresses.next(), addresses.next()) else {
+            return Err(format!("no addresses in {line:?}").into());
+        };
         let nodes = json!({"count": count, "sets": SETS, "group": GROUP}).to_string();
         let created: Created = serde_json::from_str(&ask(&address, "POST", "/admin/nodes", &nodes).await?)?;
-        let cloud = Self { _process: process, address, names: created.names, forgotten: AtomicU64::new(0) };
+        let (names, forgotten) = (created.names, AtomicU64::new(0));
+        let cloud = Self { _process: process, address, metadata, names, forgotten };
         cloud.operations_take(Duration::ZERO).await?;
         Ok(cloud)
     }
@@ -83,6 +93,13 @@ impl Cloud {
     pub(super) async fn delete(&self, name: &str) -> Result<(), Failure> {
         let command = json!({"machines": [name], "action": "delete"});
         self.ask("POST", "/admin/machines", &command.to_string()).await.map(drop)
+    }
+
+    /// Lets the metadata service describe a machine, whose firmware has the UUID that its Node tells.
+    pub(super) async fn describe(&self, machine: &str) -> Result<(), Failure> {
+        let instance = json!({"compute": {"vmId": format!("system-{machine}")}});
+        let metadata = json!({"machine": machine, "instance": instance});
+        self.ask("PUT", "/admin/metadata", &metadata.to_string()).await.map(drop)
     }
 
     /// Removes all quotas.
@@ -146,6 +163,27 @@ impl Cloud {
         }))
     }
 
+    /// The CloudProvider document for it and for the metadata service.
+    pub(super) fn document_of_node_managers(&self) -> Result<Value, Failure> {
+        let mut document = self.document()?;
+        let spec = document.pointer_mut("/spec").and_then(Value::as_object_mut).ok_or("no spec")?;
+        let port: u16 = self.metadata.rsplit_once(':').ok_or("no port")?.1.parse()?;
+        let mut configuration = self.configuration();
+        if let Some(configuration) = configuration.as_object_mut() {
+            configuration.insert("useInstanceMetadata".to_owned(), json!(true));
+            configuration.insert("metadataEndpoint".to_owned(), json!(format!("http://{}", self.metadata)));
+        }
+        spec.insert("configuration".to_owned(), configuration);
+        let credential = json!({"name": "metadata", "hosts": [METADATA], "metadata": {"flavor": "azure"}});
+        spec.insert("credentials".to_owned(), json!([credential]));
+        let grants = spec.get_mut("grants").and_then(Value::as_array_mut).ok_or("no grants")?;
+        grants.push(json!({
+            "host": METADATA, "port": port, "tls": false, "methods": ["GET"],
+            "paths": ["/metadata/instance", "/metadata/loadbalancer"], "addresses": [METADATA],
+        }));
+        Ok(document)
+    }
+
     /// A request; the body of the answer.
     pub(super) async fn ask(&self, method: &str, path: &str, body: &str) -> Result<String, Failure> {
         ask(&self.address, method, path, body).await
@@ -174,6 +212,16 @@ impl Requests {
             .iter()
             .filter(|entry| entry.method == "GET" && entry.kind().ends_with("/virtualMachines/*"))
             .count()
+    }
+
+    /// Those that the metadata service answers, which costs no quota.
+    pub(super) fn of_metadata_service(&self) -> usize {
+        self.0.iter().filter(|entry| entry.path.starts_with("/metadata/")).count()
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> usize {
+        self.0.len()
     }
 
     /// How many there are of each kind.
