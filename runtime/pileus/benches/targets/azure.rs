@@ -99,7 +99,14 @@ impl Bench {
     async fn refresh(&self, window: Duration) -> Result<(), Failure> {
         let period = format!("{}s", (window / PERIODS).as_secs());
         let pileus = self.start(&["--node-status-update-frequency", &period]).await?;
-        sleep(SETTLING).await;
+        // The sweep of the start waits for what the quotas of the process before it have left.
+        let began = Instant::now();
+        while refreshed(&pileus.metrics().await?) < self.cloud.names.len() {
+            if began.elapsed() > DEADLINE {
+                return Err(format!("not all nodes are refreshed after {DEADLINE:?}").into());
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
         self.cloud.forget_requests().await?;
         sleep(window).await;
         let requests = self.cloud.requests().await?;
@@ -168,13 +175,21 @@ fn range(place: usize) -> String {
 
 /// The routes that were created, by the metrics.
 fn created_routes(metrics: &str) -> usize {
-    let is_created = |line: &&str| {
+    sum(metrics, |line| {
         let is_change = line.starts_with("pileus_route_changes_total{");
         is_change && line.contains("action=\"create\"") && line.contains("result=\"done\"")
-    };
-    let counts =
-        metrics.lines().filter(is_created).filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok());
-    counts.sum()
+    })
+}
+
+/// How often a Node was refreshed, by the metrics.
+fn refreshed(metrics: &str) -> usize {
+    sum(metrics, |line| line.starts_with("pileus_node_refreshes_total{"))
+}
+
+/// The sum of the samples in these lines.
+fn sum(metrics: &str, is_counted: impl Fn(&str) -> bool) -> usize {
+    let lines = metrics.lines().filter(|line| is_counted(line));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum()
 }
 
 fn print(requests: &Requests, reads: Option<u64>) {
