@@ -101,6 +101,11 @@ impl ApiServer {
         std::mem::take(&mut self.state().lists)
     }
 
+    /// How many watches are open.
+    pub(crate) fn open_watches(&self) -> usize {
+        self.version.receiver_count()
+    }
+
     /// Takes the recorded events.
     pub(crate) fn events(&self) -> Vec<String> {
         std::mem::take(&mut self.state().events)

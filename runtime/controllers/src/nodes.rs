@@ -28,7 +28,7 @@ use crate::cluster;
 use crate::error::Error;
 use crate::facts::node::{Node, NodeFacts};
 use crate::health::Health;
-use crate::informer::{self, Informer, InformerStore as _, patch_params, result_label, with_timeout};
+use crate::informer::{self, Informer, InformerStore as _, Watch, patch_params, result_label, with_timeout};
 use crate::metrics::Metrics;
 pub(crate) use confirmations::Confirmations;
 pub(crate) use identities::{Conflict, ips, is_live};
@@ -53,7 +53,8 @@ pub struct Nodes {
 struct Inner {
     api: Api<Node>,
     metrics: Metrics,
-    informer: Informer<Store>,
+    watch: Arc<Watch<Store>>,
+    informer: Arc<Informer<Store>>,
     /// By the provider's name.
     confirmations: Mutex<BTreeMap<String, Arc<Confirmations>>>,
 }
@@ -71,7 +72,8 @@ impl Nodes {
     /// No Node is known before [`Nodes::watch`] runs, which asks the API server for its version each `version_period`. No
     /// Node belongs to a provider before [`Nodes::set_claims`].
     pub fn new(client: Client, metrics: Metrics, health: &Health, version_period: Duration) -> Self {
-        Self::watched(client, metrics, |metrics| informer(metrics, health, version_period))
+        let watch = Watch::new("nodes", Api::all(client.clone()), &metrics, version_period);
+        Self::watched(client, metrics, watch, health)
     }
 
     /// As [`Nodes::new`], of which only the one with this name is ever known.
@@ -82,16 +84,16 @@ impl Nodes {
         version_period: Duration,
         name: &str,
     ) -> Self {
-        let selector = format!("metadata.name={name}");
-        Self::watched(client, metrics, |metrics| {
-            informer(metrics, health, version_period).selecting(selector)
-        })
+        let watch = Watch::new("nodes", Api::all(client.clone()), &metrics, version_period);
+        Self::watched(client, metrics, watch.selecting(format!("metadata.name={name}")), health)
     }
 
-    fn watched(client: Client, metrics: Metrics, informer: impl FnOnce(&Metrics) -> Informer<Store>) -> Self {
-        let informer = informer(&metrics);
+    fn watched(client: Client, metrics: Metrics, watch: Watch<Store>, health: &Health) -> Self {
+        let watch = Arc::new(watch);
+        let informer = Informer::new(&watch, Store::default(), health, "node-watch");
+        informer.join_watch();
         let confirmations = Mutex::default();
-        Self { inner: Arc::new(Inner { api: Api::all(client), metrics, informer, confirmations }) }
+        Self { inner: Arc::new(Inner { api: Api::all(client), metrics, watch, informer, confirmations }) }
     }
 
     /// Sets the claims of the providers that run. Controllers that run see each Node whose owner changes as changed. The claim
@@ -102,7 +104,7 @@ impl Nodes {
 
     /// Lists and watches the Nodes until `stop`.
     pub async fn watch(&self, stop: CancellationToken) {
-        self.inner.informer.watch(self.inner.api.clone(), &stop).await;
+        self.inner.watch.run(&stop).await;
     }
 
     /// All Nodes as they are known now. `None` before the first list is complete, and while the provider of this name has no
@@ -204,7 +206,7 @@ impl Nodes {
     pub(crate) async fn confirm_cluster(&self, uid: Option<&str>) -> Result<(), Error> {
         let Inner { api, informer, .. } = &*self.inner;
         let client = api.clone().into_client();
-        tokio::try_join!(cluster::confirm(&client, uid), informer.confirm_history(api)).map(drop)
+        tokio::try_join!(cluster::confirm(&client, uid), informer.confirm_history()).map(drop)
     }
 
     /// Updates what is known with a Node from a response.
@@ -219,10 +221,6 @@ impl Nodes {
         });
         Ok(kept)
     }
-}
-
-fn informer(metrics: &Metrics, health: &Health, version_period: Duration) -> Informer<Store> {
-    Informer::new(("nodes", "node-watch"), Store::default(), metrics, health, version_period)
 }
 
 /// Makes writes in this order, several at a time, and passes the result of each to `on_result`. After `stop` no write begins,

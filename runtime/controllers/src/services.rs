@@ -1,6 +1,7 @@
-//! The Services that want a load balancer, or had one: watched once, kept as facts, and written in one place.
+//! The Services that want a load balancer, or had one: watched once for all providers, kept as the facts that each provider reads,
+//! and written in one place.
 //!
-//! Where the provider asks for that, the labels of their namespaces and their endpoints are watched as well.
+//! Where a provider asks for that, the labels of their namespaces and their endpoints are watched as well.
 
 mod changes;
 mod cluster_ips;
@@ -8,16 +9,14 @@ mod endpoints;
 mod namespaces;
 mod store;
 mod uid_index;
+mod watches;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::core::v1::Service;
 use kube::api::{ListParams, Patch};
-use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use pileus_cloud::{ServiceRequirements, TrafficPolicy};
 use serde_json::Value;
@@ -35,11 +34,12 @@ use endpoints::Slices;
 use namespaces::Namespaces;
 use store::ServiceStore;
 pub use uid_index::UidIndex;
+pub use watches::ServiceWatches;
 
 /// How many Services one page of a list has: some 300 kB of metadata.
 const PAGE: u32 = 500;
 
-/// The Services. Clones share them.
+/// The Services as one provider reads them. Clones share them.
 #[derive(Clone)]
 pub struct Services {
     shared: Arc<SharedServices>,
@@ -48,11 +48,11 @@ pub struct Services {
 struct SharedServices {
     client: Client,
     metrics: Metrics,
-    services: Informer<ServiceStore>,
+    services: Arc<Informer<ServiceStore>>,
     /// Only where the provider reads their labels.
-    namespaces: Option<Informer<Namespaces>>,
+    namespaces: Option<Arc<Informer<Namespaces>>>,
     /// Only where the provider reads endpoints.
-    slices: Option<Informer<Slices>>,
+    slices: Option<Arc<Informer<Slices>>>,
 }
 
 /// A Service has changed, or something around it that the provider reads.
@@ -65,52 +65,31 @@ pub(crate) enum Change {
 }
 
 impl Services {
-    /// No Services yet: [`Services::watch`] brings them, and asks the API server for its version each `version_period`.
-    /// `requirements` says what of them the provider reads.
+    /// No Services yet: [`Services::join_watches`] brings them. `requirements` says what of them the provider reads.
     pub fn new(
-        client: Client,
+        watches: &ServiceWatches,
         metrics: Metrics,
         health: &Health,
         requirements: &ServiceRequirements,
-        version_period: Duration,
     ) -> Self {
-        let namespaces = requirements.wants_namespace_labels.then(|| {
-            let names = ("namespaces", "namespace-watch");
-            Informer::new(names, Namespaces::default(), &metrics, health, version_period)
-        });
-        let slices = requirements.wants_endpoints.then(|| {
-            let names = ("endpoint slices", "endpoint-slice-watch");
-            Informer::new(names, Slices::default(), &metrics, health, version_period)
-        });
-        let (names, store) = (("services", "service-watch"), ServiceStore::new(requirements.clone()));
-        let services = Informer::new(names, store, &metrics, health, version_period);
+        let namespaces = requirements
+            .wants_namespace_labels
+            .then(|| Informer::new(&watches.namespaces, Namespaces::default(), health, "namespace-watch"));
+        let slices = requirements
+            .wants_endpoints
+            .then(|| Informer::new(&watches.slices, Slices::default(), health, "endpoint-slice-watch"));
+        let store = ServiceStore::new(requirements.clone());
+        let services = Informer::new(&watches.services, store, health, "service-watch");
+        let client = watches.client.clone();
         Self { shared: Arc::new(SharedServices { client, metrics, services, namespaces, slices }) }
     }
 
-    /// Watches the API server until `stop` is cancelled. Services are known only when everything else that the provider
-    /// reads about them is known.
-    pub async fn watch(&self, stop: CancellationToken) {
-        let SharedServices { client, services, namespaces, slices, .. } = &*self.shared;
-        let of_namespaces = async {
-            if let Some(namespaces) = namespaces {
-                let api = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
-                namespaces.watch(api, &stop).await;
-            }
-        };
-        let of_slices = async {
-            if let Some(slices) = slices {
-                slices.watch(Api::<EndpointSlice>::all(client.clone()), &stop).await;
-            }
-        };
-        let of_services = async {
-            synced(namespaces.as_ref()).await;
-            synced(slices.as_ref()).await;
-            services.watch(Api::<Service>::all(client.clone()), &stop).await;
-        };
-        tokio::select! {
-            () = stop.cancelled() => {}
-            _ = async { tokio::join!(of_namespaces, of_slices, of_services) } => {}
-        }
+    /// Has the watches bring the Services, for as long as a clone of this exists. Services are known only when everything else
+    /// that the provider reads about them is known; this returns before that.
+    pub async fn join_watches(&self) {
+        let SharedServices { services, namespaces, slices, .. } = &*self.shared;
+        tokio::join!(joined(namespaces.as_ref()), joined(slices.as_ref()));
+        services.join_watch();
     }
 
     /// All Services, as soon as all are known, and then each change.
@@ -179,8 +158,7 @@ impl Services {
     /// As [`cluster::confirm`] and [`Informer::confirm_history`].
     pub(crate) async fn confirm_cluster(&self, uid: Option<&str>) -> Result<(), Error> {
         let SharedServices { client, services, .. } = &*self.shared;
-        let api = Api::<Service>::all(client.clone());
-        tokio::try_join!(cluster::confirm(client, uid), services.confirm_history(&api)).map(drop)
+        tokio::try_join!(cluster::confirm(client, uid), services.confirm_history()).map(drop)
     }
 
     /// The names, `namespace/name`, of all kept Services, by UID.
@@ -194,8 +172,13 @@ impl Services {
     ///
     /// # Errors
     /// Any [`Error`] of a read by name.
-    pub async fn once(&self, names: &[String]) -> Result<Vec<Arc<ServiceFacts>>, Error> {
+    pub async fn once(
+        &self,
+        watches: &ServiceWatches,
+        names: &[String],
+    ) -> Result<Vec<Arc<ServiceFacts>>, Error> {
         let known = async {
+            self.join_watches().await;
             let mut stream = self.follow();
             stream.next().await;
             for name in names {
@@ -205,7 +188,7 @@ impl Services {
         };
         let changes = tokio::select! {
             known = known => known?,
-            () = self.watch(CancellationToken::new()) => Vec::new(),
+            () = watches.run(CancellationToken::new()) => Vec::new(),
         };
         let facts = changes.into_iter().filter_map(|change| match change {
             Change::Present(facts) => Some(facts),
@@ -239,10 +222,11 @@ impl Services {
     }
 }
 
-/// Returns when all objects of this kind are known.
-async fn synced<K: InformerStore>(watched: Option<&Informer<K>>) {
-    if let Some(watched) = watched {
-        drop(watched.subscribe().recv().await);
+/// Has the watch bring the objects of this kind, and returns when all are known.
+async fn joined<K: InformerStore>(informer: Option<&Arc<Informer<K>>>) {
+    if let Some(informer) = informer {
+        informer.join_watch();
+        drop(informer.subscribe().recv().await);
     }
 }
 
@@ -295,6 +279,9 @@ impl SharedServices {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use pileus_cloud::AnnotationType;
     use prometheus_client::registry::Registry;
     use serde_json::json;
 
@@ -325,18 +312,39 @@ mod tests {
         })
     }
 
+    fn watches(api: &ApiServer) -> ServiceWatches {
+        let metrics = Metrics::register(&mut Registry::default());
+        let watches = ServiceWatches::new(api.client(), &metrics, VERSION_PERIOD);
+        let running = watches.clone();
+        tokio::spawn(async move { running.run(CancellationToken::new()).await });
+        watches
+    }
+
+    /// The Services for a provider that declares this.
+    fn read_by(watches: &ServiceWatches, requirements: &ServiceRequirements) -> Services {
+        let metrics = Metrics::register(&mut Registry::default());
+        let services = Services::new(watches, metrics, &Health::default(), requirements);
+        let joining = services.clone();
+        tokio::spawn(async move { joining.join_watches().await });
+        services
+    }
+
     fn watched(api: &ApiServer, wants_all: bool) -> Services {
         let requirements = ServiceRequirements {
             wants_namespace_labels: wants_all,
             wants_endpoints: wants_all,
             ..ServiceRequirements::default()
         };
-        let metrics = Metrics::register(&mut Registry::default());
-        let services =
-            Services::new(api.client(), metrics, &Health::default(), &requirements, VERSION_PERIOD);
-        let watching = services.clone();
-        tokio::spawn(async move { watching.watch(CancellationToken::new()).await });
-        services
+        read_by(&watches(api), &requirements)
+    }
+
+    /// What a provider declares that reads this annotation.
+    fn reading(annotation: &str, wants_namespace_labels: bool) -> ServiceRequirements {
+        ServiceRequirements {
+            annotations: vec![(annotation.to_owned(), AnnotationType::Text)],
+            wants_namespace_labels,
+            ..ServiceRequirements::default()
+        }
     }
 
     /// The next changes, as name, labels of the namespace and endpoints.
@@ -496,5 +504,82 @@ mod tests {
         let mut stream = watched(&api, true).follow();
         let first = next(&mut stream).await;
         assert_eq!(first[0].1, [("tier".to_owned(), "gold".to_owned())]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn providers_share_the_watches_and_each_reads_what_it_declares() {
+        let api = ApiServer::new();
+        let mut web = service("web", "LoadBalancer", "");
+        web["metadata"]["annotations"] = json!({"a.io/x": "1", "b.io/x": "2"});
+        api.store("services", web);
+        api.store("namespaces", namespace("gold"));
+        let (watches, of_a, of_b) = (watches(&api), reading("a.io/x", false), reading("b.io/x", true));
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!((api.lists(), api.open_watches()), (vec![], 0), "nothing that no provider needs");
+
+        let annotations = |facts: &ServiceFacts| facts.service.annotations.clone();
+        let pair = |key: &str, value: &str| vec![(key.to_owned(), value.to_owned())];
+        let a = read_by(&watches, &of_a);
+        let mut changes_of_a = a.follow();
+        let facts = settle(&mut changes_of_a).await.remove("shop/web").unwrap();
+        assert_eq!(annotations(&facts), pair("a.io/x", "1"));
+        assert_eq!((api.lists(), api.open_watches()), (vec!["services"], 1));
+
+        let b = read_by(&watches, &of_b);
+        let mut changes_of_b = b.follow();
+        let facts = settle(&mut changes_of_b).await.remove("shop/web").unwrap();
+        assert_eq!(annotations(&facts), pair("b.io/x", "2"));
+        assert_eq!(facts.service.namespace_labels, pair("tier", "gold"));
+        assert_eq!((api.lists(), api.open_watches()), (vec!["namespaces", "services"], 2));
+        assert_eq!(settle(&mut changes_of_a).await, BTreeMap::new(), "no change for a");
+
+        let change = json!({"metadata": {"annotations": {"a.io/x": "3", "b.io/x": "4"}}});
+        api.change("services", "shop/web", &change);
+        assert_eq!(annotations(&settle(&mut changes_of_a).await["shop/web"]), pair("a.io/x", "3"));
+        assert_eq!(annotations(&settle(&mut changes_of_b).await["shop/web"]), pair("b.io/x", "4"));
+
+        drop((b, changes_of_b));
+        api.store("namespaces", namespace("tin"));
+        api.change("services", "shop/web", &json!({"metadata": {"annotations": {"a.io/x": "5"}}}));
+        assert_eq!(annotations(&settle(&mut changes_of_a).await["shop/web"]), pair("a.io/x", "5"));
+        assert_eq!((api.lists(), api.open_watches()), (vec![], 1), "no namespaces without b");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_comes_later_begins_with_a_whole_list() {
+        let api = ApiServer::new();
+        api.store("services", service("web", "LoadBalancer", ""));
+        api.store("services", service("db", "LoadBalancer", ""));
+        let watches = watches(&api);
+        let first = read_by(&watches, &ServiceRequirements::default());
+        settle(&mut first.follow()).await;
+        api.slow("services", Duration::from_secs(5));
+        let later = read_by(&watches, &ServiceRequirements::default());
+        let mut changes = later.follow();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        api.change("services", "shop/web", &json!({"metadata": {"labels": {"a": "b"}}}));
+        let names: Vec<_> = next(&mut changes).await.into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["shop/db", "shop/web"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_went_back_is_known_to_providers_that_come_later() {
+        let api = ApiServer::new();
+        api.store("services", service("web", "LoadBalancer", ""));
+        let watches = watches(&api);
+        let first = read_by(&watches, &ServiceRequirements::default());
+        settle(&mut first.follow()).await;
+        assert!(first.confirm_cluster(None).await.is_ok());
+        let backup = api.back_up();
+        api.store("services", service("new", "LoadBalancer", ""));
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        api.restore(backup);
+        tokio::time::sleep(2 * VERSION_PERIOD).await;
+        drop(first);
+        let later = read_by(&watches, &ServiceRequirements::default());
+        let known: Vec<_> = settle(&mut later.follow()).await.into_keys().collect();
+        assert_eq!(known, ["shop/web"]);
+        let refused = later.confirm_cluster(None).await.unwrap_err();
+        assert!(matches!(refused, Error::Refused(_)), "{refused}");
     }
 }

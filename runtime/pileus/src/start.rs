@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
+use pileus_controllers::services::ServiceWatches;
 use pileus_controllers::{Health, VERSION_PERIOD, route};
 use pileus_gate::{Fence, Grant};
 use pileus_loader::ProxyEnvironment;
@@ -72,12 +73,14 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let client = cluster.client(election.fence())?;
     secrets.connect(client.clone(), &cluster.config.default_namespace);
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health, VERSION_PERIOD);
+    let services = ServiceWatches::new(client.clone(), &metrics.controllers, VERSION_PERIOD);
     let (leads, leading) = watch::channel(None);
     let (events, event_task) = Events::start(client.clone(), "pileus", &host, metrics.controllers.clone());
     let namespace = cluster.config.default_namespace.as_str();
     let documents = documents(file, &arguments, secrets, (&client, namespace), &health)?;
     let announcer = Announcer { events, leading: leading.clone(), metrics: metrics.swaps.clone() };
-    let process = Process { client, nodes: nodes.clone(), metrics, health, host, announcer };
+    let (of_nodes, of_services) = (nodes.clone(), services.clone());
+    let process = Process { client, nodes, services, metrics, health, host, announcer };
     let may_be_several = !documents.is_file();
     let deps = provider_deps(arguments, route, process, &cluster, (election.fence(), may_be_several))?;
     let providers = Providers::new(deps, documents, gates, starting);
@@ -85,7 +88,8 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     tokio::select! {
         worked = run => worked?,
         // A replica that stands by watches, too: when it is elected, it knows all Nodes.
-        () = nodes.watch(CancellationToken::new()) => {}
+        () = of_nodes.watch(CancellationToken::new()) => {}
+        () = of_services.run(CancellationToken::new()) => {}
     }
     if tokio::time::timeout(EVENTS_DRAIN, event_task).await.is_err() {
         tracing::warn!("stopped before all events were sent");
@@ -98,6 +102,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
 struct Process {
     client: Client,
     nodes: Nodes,
+    services: ServiceWatches,
     metrics: Metrics,
     health: Health,
     /// The name of this machine or Pod.
@@ -136,7 +141,7 @@ fn provider_deps(
     cluster: &ClusterConfig,
     (fence, may_be_several): (Fence, bool),
 ) -> Result<ProviderDeps, Error> {
-    let Process { client, nodes, metrics, health, host, announcer } = process;
+    let Process { client, nodes, services, metrics, health, host, announcer } = process;
     let (own_cluster, api_server) = (arguments.cluster(), cluster::addresses(cluster));
     let comparison = Comparison {
         client: client.clone(),
@@ -149,6 +154,7 @@ fn provider_deps(
         client,
         claims: ClaimTable::new(nodes.clone()),
         nodes,
+        services,
         may_be_several,
         api_server: api_server.clone(),
         metrics: metrics.controllers.clone(),

@@ -15,8 +15,8 @@ use kube::Client;
 use pileus_cloud::Provider;
 use pileus_controllers::claims::Overlap;
 use pileus_controllers::nodes::Nodes;
-use pileus_controllers::services::Services;
-use pileus_controllers::{ClusterAddresses, Health, HealthCheck, VERSION_PERIOD, route, service};
+use pileus_controllers::services::{ServiceWatches, Services};
+use pileus_controllers::{ClusterAddresses, Health, HealthCheck, route, service};
 use pileus_gate::Gate;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -38,6 +38,7 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(25);
 pub(crate) struct WorkDeps {
     pub(crate) client: Client,
     pub(crate) nodes: Nodes,
+    pub(crate) services: ServiceWatches,
     pub(crate) claims: ClaimTable,
     /// Whether several providers may run: then metrics and health checks have the name of their provider, and Services are
     /// marked with it.
@@ -82,7 +83,7 @@ struct Current {
     work: Option<JoinHandle<()>>,
     stop: CancellationToken,
     events: EventTasks,
-    /// Watches of Services, and what else goes on on a replica that stands by.
+    /// What goes on on a replica that stands by.
     _watches: JoinSet<()>,
 }
 
@@ -178,12 +179,10 @@ impl Working {
         // Without a service controller Services aren't watched.
         let serves_services =
             provider.load_balancers.is_some() && deps.controllers.runs(cli::ControllerName::Service);
-        let services = serves_services.then(|| {
-            let requirements = &provider.service_requirements;
-            Services::new(deps.client.clone(), metrics.clone(), &health, requirements, VERSION_PERIOD)
-        });
+        let services = serves_services
+            .then(|| Services::new(&deps.services, metrics.clone(), &health, &provider.service_requirements));
         if let Some(services) = services.clone() {
-            watches.spawn(async move { services.watch(CancellationToken::new()).await });
+            watches.spawn(async move { services.join_watches().await });
         }
         let addresses = ClusterAddresses::new(deps.nodes.clone(), services.clone(), deps.api_server.clone());
         watches.spawn(addresses.clone().learn(deps.client.clone()));

@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::model::{self, instance, uid};
 use crate::nodes::Nodes;
 use crate::scenarios::StoredNode;
-use crate::services::Services;
+use crate::services::{ServiceWatches, Services};
 use crate::{node, node_lifecycle, route, service};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -180,6 +180,7 @@ impl Routes for Cloud {
 struct Setup {
     api: ApiServer,
     nodes: Nodes,
+    services: ServiceWatches,
     a: Cloud,
     b: Cloud,
     registry: Registry,
@@ -228,9 +229,12 @@ impl Setup {
         let nodes = Nodes::new(api.client(), metrics.clone(), &health, VERSION_PERIOD);
         let watched = nodes.clone();
         tokio::spawn(async move { watched.watch(CancellationToken::new()).await });
+        let services = ServiceWatches::new(api.client(), &metrics, VERSION_PERIOD);
+        let watched = services.clone();
+        tokio::spawn(async move { watched.run(CancellationToken::new()).await });
         api.store("namespaces", json!({"metadata": {"name": "kube-system", "uid": "cluster"}}));
         let (a, b) = (Cloud::new("a"), Cloud::new("b"));
-        Self { api, nodes, a, b, registry, metrics, health, registered: Cell::default() }
+        Self { api, nodes, services, a, b, registry, metrics, health, registered: Cell::default() }
     }
 
     /// Starts all controllers of a provider with this claim.
@@ -247,7 +251,7 @@ impl Setup {
         };
         let health = self.health.of_provider(cloud.provider);
         let requirements = &provider.service_requirements;
-        let services = Services::new(client.clone(), metrics.clone(), &health, requirements, VERSION_PERIOD);
+        let services = Services::new(&self.services, metrics.clone(), &health, requirements);
         let deps = ControllerDeps {
             nodes: self.nodes.clone(),
             addresses: ClusterAddresses::new(self.nodes.clone(), Some(services.clone()), []),
@@ -276,9 +280,8 @@ impl Setup {
         let lifecycle = node_lifecycle::Controller::new(deps.clone(), node_lifecycle::Settings::default());
         let route = route::Controller::new(deps.clone(), of_routes).unwrap();
         let service = service::Controller::new(deps, services.clone(), of_services).unwrap();
-        let watching = stop.clone();
         let tasks = vec![
-            tokio::spawn(async move { services.watch(watching).await }),
+            tokio::spawn(async move { services.join_watches().await }),
             tokio::spawn(node.run(stop.clone())),
             tokio::spawn(lifecycle.unwrap().run(stop.clone())),
             tokio::spawn(route.run(stop.clone())),

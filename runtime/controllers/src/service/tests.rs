@@ -14,6 +14,7 @@ use crate::api_server::{ApiServer, VERSION_PERIOD};
 use crate::health::Health;
 use crate::model::{self, Random, uid};
 use crate::scenarios::StoredNode;
+use crate::services::ServiceWatches;
 
 /// How long a call takes unless something else is planned.
 const LATENCY: Duration = Duration::from_millis(20);
@@ -234,8 +235,8 @@ impl TestCluster {
         let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
         let nodes = Nodes::new(self.api.client(), metrics.clone(), &health, self.version_period);
         nodes.set_claims(model::claims());
-        let services =
-            Services::new(self.api.client(), metrics.clone(), &health, &requirements, self.version_period);
+        let watches = ServiceWatches::new(self.api.client(), &metrics, self.version_period);
+        let services = Services::new(&watches, metrics.clone(), &health, &requirements);
         let (events, _) = Events::start(self.api.client(), "service-controller", "test", metrics.clone());
         let provider = Provider {
             name: "test".to_owned(),
@@ -254,7 +255,8 @@ impl TestCluster {
         let (of_nodes, of_services) = (nodes.clone(), services.clone());
         let (stop, stopped) = (self.stop.clone(), self.stop.clone());
         tokio::spawn(async move { of_nodes.watch(stop).await });
-        tokio::spawn(async move { of_services.watch(stopped).await });
+        tokio::spawn(async move { watches.run(stopped).await });
+        tokio::spawn(async move { of_services.join_watches().await });
         let addresses = ClusterAddresses::new(nodes.clone(), Some(services.clone()), []);
         let deps = ControllerDeps { nodes, addresses, provider, events, metrics, jitter: || 0.0 };
         let controller = Controller::new(deps, services, settings).unwrap();

@@ -9,7 +9,7 @@ use super::endpoints::Slice;
 use super::namespaces::Labelled;
 use super::{Change, SharedServices};
 use crate::facts::service::ServiceFacts;
-use crate::informer::{self, Informer};
+use crate::informer;
 
 /// A stream of changes. Each shows the present state, and so is never older than the change before it, or than the answer
 /// to a write.
@@ -31,8 +31,8 @@ impl ChangeStream {
     pub(super) fn of(shared: Arc<SharedServices>) -> Self {
         Self {
             services: shared.services.subscribe(),
-            namespaces: shared.namespaces.as_ref().map(Informer::subscribe),
-            slices: shared.slices.as_ref().map(Informer::subscribe),
+            namespaces: shared.namespaces.as_ref().map(|informer| informer.subscribe()),
+            slices: shared.slices.as_ref().map(|informer| informer.subscribe()),
             has_begun: false,
             owners: HashMap::new(),
             shared,

@@ -15,7 +15,7 @@ use pileus_controllers::claims::Claims;
 use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_controllers::facts::service::ServiceFacts;
 use pileus_controllers::nodes::Nodes;
-use pileus_controllers::services::{Services, UidIndex};
+use pileus_controllers::services::{ServiceWatches, Services, UidIndex};
 use pileus_controllers::{Error as ApiError, Health, VERSION_PERIOD};
 use tokio::time::Instant;
 
@@ -93,8 +93,8 @@ impl ClusterSnapshot {
         let (mut services, mut present) = (Vec::new(), HashMap::new());
         if provider.load_balancers.is_some() {
             let (terms, health) = (&provider.service_requirements, Health::default());
-            let all =
-                Services::new(client.clone(), metrics.controllers.clone(), &health, terms, VERSION_PERIOD);
+            let watches = ServiceWatches::new(client.clone(), &metrics.controllers, VERSION_PERIOD);
+            let all = Services::new(&watches, metrics.controllers.clone(), &health, terms);
             let failed = |source| failed("list services", source);
             present = with_timeout(all.present()).await.map_err(failed)?;
             let uids: UidIndex<'_> = present.keys().map(String::as_str).collect();
@@ -104,7 +104,7 @@ impl ClusterSnapshot {
             let names: Vec<_> = named.collect::<BTreeSet<_>>().into_iter().collect();
             // Namespaces and endpoint slices only where the provider reads them.
             let failed = |source| self::failed("read services, namespaces and endpoint slices", source);
-            let read = Box::pin(with_timeout(all.once(&names))).await;
+            let read = Box::pin(with_timeout(all.once(&watches, &names))).await;
             services = read.map_err(|source| failed(with_reason(source, &health)))?;
         }
         Ok(Self { nodes, services, present })
