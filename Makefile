@@ -5,7 +5,7 @@
 # PILEUS_FROM_DEBIAN=1    builds the wasm32-wasip2 target from Debian's packages, for machines that can't reach rustup
 # PILEUS_KUBE_BIN         folders with kube-apiserver, etcd and kubectl, instead of building them
 # PILEUS_REGISTRY_BIN     folders with registry, oras and cosign, instead of building them
-# RUST_TEST_THREADS       how many tests of a binary run at a time (default: 6)
+# RUST_TEST_THREADS       how many tests of a binary run at a time (default: 8)
 
 GUESTS := -p simulated-provider -p hetzner-provider -p azure-provider -p hostile-provider -p unruly-provider
 # One command builds all of them: with one set of features, each dependency is compiled once.
@@ -13,7 +13,7 @@ PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PROGRESS := deploy/dev/progress
 # More than there are cores, as most tests wait for other processes.
-export RUST_TEST_THREADS ?= 6
+export RUST_TEST_THREADS ?= 8
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-full lint bench mutants audit first-time guests language-guests stack registry demo-registry
