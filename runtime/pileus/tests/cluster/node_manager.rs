@@ -69,6 +69,19 @@ impl Machines {
         self.world.start_node_manager(node, &document, &kubeconfig, flags).await
     }
 
+    /// Waits until the metadata services were asked so often.
+    async fn are_asked(&self, times: u64) {
+        let start = Instant::now();
+        loop {
+            let asked = self.world.cloud.calls("metadata").await;
+            if asked >= times {
+                return;
+            }
+            assert!(start.elapsed() < SOON, "the metadata services were asked {asked} times, not {times}");
+            time::sleep(PAUSE).await;
+        }
+    }
+
     async fn has_label(&self, name: &str, key: &str, value: &str) {
         let has_it = |node: &Node| node.labels().get(key).is_some_and(|found| found == value);
         await_node(&self.world.client, name, has_it, SOON).await.unwrap();
@@ -198,9 +211,7 @@ async fn a_node_manager_completes_its_own_node_alone_and_asks_the_cloud_nothing(
     world.cloud.change(&ids[0], json!({"labels": {"rack": "8"}})).await;
     machines.has_label("a", "rack", "8").await;
     let before = world.cloud.calls("metadata").await;
-    while world.cloud.calls("metadata").await < before + 3 {
-        time::sleep(PAUSE).await;
-    }
+    machines.are_asked(before + 3).await;
     let expected = ["patch a status", "patch a ", "patch a "];
     written(&machines.world, USER, |writes| writes.len() >= expected.len()).await;
     assert_eq!(writes(&machines.world, USER), expected, "nothing in steady state");
@@ -310,9 +321,7 @@ async fn beside_a_central_process_that_does_the_same_the_node_manager_wins_and_b
     machines.world.cloud.change(&machines.ids[0], json!({"labels": {"rack": "8"}})).await;
     machines.has_label("a", "rack", "8").await;
     let changes = machines.world.cloud.calls("metadata").await;
-    while machines.world.cloud.calls("metadata").await < changes + 3 {
-        time::sleep(PAUSE).await;
-    }
+    machines.are_asked(changes + 3).await;
     assert_eq!(writes(&machines.world, CENTRAL), before, "it left the Node alone");
     // The test's own change, and a lookup that may have been under way.
     assert!(machines.world.cloud.ended("ok").await <= reads + 2);
@@ -399,13 +408,11 @@ async fn a_node_manager_that_is_killed_goes_on_where_it_was() {
     managed(&machines.world, "a").await;
     second.kill();
     let before = written(&machines.world, USER, end_with_the_object).await;
+    let asked = world.cloud.calls("metadata").await;
     let third = start().await;
     third.logged(&["managing this machine's node"]).await;
     third.ready().await;
-    let asked = world.cloud.calls("metadata").await;
-    while world.cloud.calls("metadata").await == asked {
-        time::sleep(PAUSE).await;
-    }
+    machines.are_asked(asked + 1).await;
     assert!(third.stop().await.success());
     assert_eq!(writes(&machines.world, USER), before, "a restart writes nothing");
 }
