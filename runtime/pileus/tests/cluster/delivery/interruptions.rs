@@ -153,11 +153,12 @@ impl Replicated {
             self.leader.signal(Signal::KILL);
         }
         self.release_lease().await;
+        // Before the next replica begins, which would take the Lease if it came first.
+        self.standby.leads().await;
         // The store of the former leader goes on with the next replica, as on the node of a Pod.
         let next = self.delivery.world.start_with_resources_at(&store, &server).await;
         let former = std::mem::replace(&mut self.leader, next);
         assert!(!former.ended().await.success());
-        self.standby.leads().await;
         self.answers.go_on();
         std::mem::swap(&mut self.leader, &mut self.standby);
         self.started += 1;
