@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::error::{Error, describe};
+use crate::error::Error;
 use crate::health::{Health, HealthCheck};
 pub(crate) use requests::{patch_params, result_label, with_timeout};
 pub(crate) use store::{Change, Facts, ObjectStore, key};
@@ -121,12 +121,11 @@ impl<S: InformerStore> Informer<S> {
     }
 
     /// The watch was interrupted, and is tried again.
-    fn on_interruption(&self, error: &watcher::Error) {
-        let reason = format!("the watch of {} is interrupted: {}", self.watch.kind, describe(error));
+    fn on_interruption(&self, reason: String) {
         if self.is_synced() {
             self.check.fail_for_now(reason, Instant::now());
         } else {
-            self.check.fail(reason);
+            self.fail(reason);
         }
     }
 

@@ -136,10 +136,11 @@ impl<S: InformerStore> Watch<S> {
     }
 
     fn on_interruption(&self, informers: &[Arc<Informer<S>>], error: &watcher::Error) {
-        tracing::warn!(kind = self.kind, error = describe(error), "watch interrupted; trying again");
+        let (kind, error) = (self.kind, describe(error));
+        tracing::warn!(kind, %error, "watch interrupted; trying again");
         self.interrupted.notify_one();
         for informer in informers {
-            informer.on_interruption(error);
+            informer.on_interruption(format!("the watch of {kind} is interrupted: {error}"));
         }
     }
 

@@ -84,9 +84,10 @@ fn topology_labels(node: &NodeFacts, instance: &Instance) -> impl Iterator<Item 
         .collect();
     TOPOLOGY_LABELS.into_iter().flat_map(move |keys| {
         let [current, old] = keys;
-        let has_current_alone = node.labels.contains_key(current) && !node.labels.contains_key(old);
         let pairs = match (reported.get(&keys), node.labels.get(old)) {
-            (Some(value), None) if has_current_alone && !node.is_uninitialized() => vec![(current, *value)],
+            (Some(value), None) if !node.is_uninitialized() && node.labels.contains_key(current) => {
+                vec![(current, *value)]
+            }
             (Some(value), _) => vec![(current, *value), (old, *value)],
             (None, Some(value)) => vec![(current, value)],
             (None, None) => Vec::new(),
