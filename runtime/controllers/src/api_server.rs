@@ -16,11 +16,17 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower_service::Service;
 
+use crate::informer::StoreHistory;
 use crate::nodes::PatchTarget;
 use crate::scenarios::{StoredNode, merge};
 
 /// How often informers ask for the version in tests. They play hours, and would do little else if it were shorter.
 pub(crate) const VERSION_PERIOD: Duration = Duration::from_mins(10);
+
+/// The history that the watches of a test share.
+pub(crate) fn history() -> StoreHistory {
+    StoreHistory::asked_each(VERSION_PERIOD)
+}
 
 /// The duration of each request.
 const LATENCY: Duration = Duration::from_millis(5);

@@ -3,13 +3,13 @@
 //!
 //! What is kept of a kind, and how its objects become facts, is up to its [`InformerStore`].
 
+mod history;
 mod requests;
 mod store;
 mod version;
 mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
@@ -18,13 +18,10 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::health::{Health, HealthCheck};
+pub use history::StoreHistory;
 pub(crate) use requests::{patch_params, result_label, with_timeout};
 pub(crate) use store::{Change, Facts, ObjectStore, key};
 pub(crate) use watch::Watch;
-
-/// How often the API server is asked for its present version. A watch that began in the future of a restored store is silent,
-/// and looks like one of a cluster in which nothing happens. The answer has one object's metadata at most.
-pub const VERSION_PERIOD: Duration = Duration::from_secs(15);
 
 /// What an informer keeps of the objects of one kind.
 pub(crate) trait InformerStore: Send {

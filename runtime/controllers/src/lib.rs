@@ -48,5 +48,5 @@ pub use cluster_addresses::ClusterAddresses;
 pub use deps::ControllerDeps;
 pub use error::{Error, describe};
 pub use health::{Health, HealthCheck};
-pub use informer::VERSION_PERIOD;
+pub use informer::StoreHistory;
 pub use metrics::Metrics;

@@ -107,7 +107,7 @@ impl Metrics {
         registry.register("pileus_events", "Events, by result", metrics.events.clone());
         registry.register(
             "pileus_api_server_rollbacks",
-            "How often the API server's store was found to be older than before, by the watched kind",
+            "How often a kind was listed again because the API server's store was older than before",
             metrics.rollbacks.clone(),
         );
         registry.register(

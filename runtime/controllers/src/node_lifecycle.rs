@@ -263,7 +263,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::api_server::VERSION_PERIOD;
+    use crate::api_server::history;
     use crate::cluster_addresses::ClusterAddresses;
     use crate::facts::node::NodeFacts;
     use crate::health::Health;
@@ -421,7 +421,7 @@ mod tests {
         let metrics = Metrics::register(&mut registry);
         let instances = Arc::new(instances);
         let provider = provider(Some(Arc::clone(&instances) as Arc<dyn Instances>));
-        let nodes = Nodes::new(client.clone(), metrics.clone(), &Health::default(), VERSION_PERIOD);
+        let nodes = Nodes::new(client.clone(), metrics.clone(), &Health::default(), &history());
         nodes.set_claims(model::claims());
         let (events, _) = Events::start(client, "test", "test", metrics.clone());
         let deps = ControllerDeps {

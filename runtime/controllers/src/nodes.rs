@@ -28,7 +28,9 @@ use crate::cluster;
 use crate::error::Error;
 use crate::facts::node::{Node, NodeFacts};
 use crate::health::Health;
-use crate::informer::{self, Informer, InformerStore as _, Watch, patch_params, result_label, with_timeout};
+use crate::informer::{
+    self, Informer, InformerStore as _, StoreHistory, Watch, patch_params, result_label, with_timeout,
+};
 use crate::metrics::Metrics;
 pub(crate) use confirmations::Confirmations;
 pub(crate) use identities::{Conflict, ips, is_live};
@@ -69,10 +71,9 @@ pub(crate) enum PatchTarget {
 }
 
 impl Nodes {
-    /// No Node is known before [`Nodes::watch`] runs, which asks the API server for its version each `version_period`. No
-    /// Node belongs to a provider before [`Nodes::set_claims`].
-    pub fn new(client: Client, metrics: Metrics, health: &Health, version_period: Duration) -> Self {
-        let watch = Watch::new("nodes", Api::all(client.clone()), &metrics, version_period);
+    /// No Node is known before [`Nodes::watch`] runs. No Node belongs to a provider before [`Nodes::set_claims`].
+    pub fn new(client: Client, metrics: Metrics, health: &Health, history: &StoreHistory) -> Self {
+        let watch = Watch::new("nodes", Api::all(client.clone()), &metrics, history);
         Self::watched(client, metrics, watch, health)
     }
 
@@ -81,10 +82,10 @@ impl Nodes {
         client: Client,
         metrics: Metrics,
         health: &Health,
-        version_period: Duration,
+        history: &StoreHistory,
         name: &str,
     ) -> Self {
-        let watch = Watch::new("nodes", Api::all(client.clone()), &metrics, version_period);
+        let watch = Watch::new("nodes", Api::all(client.clone()), &metrics, history);
         Self::watched(client, metrics, watch.selecting(format!("metadata.name={name}")), health)
     }
 

@@ -218,7 +218,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api_server::{ApiServer, VERSION_PERIOD};
+    use crate::api_server::{ApiServer, history};
     use crate::cluster_addresses::ClusterAddresses;
     use crate::health::Health;
     use crate::model;
@@ -334,7 +334,7 @@ mod tests {
 
         fn start(&self) {
             let metrics = Metrics::register(&mut Registry::default());
-            let nodes = Nodes::new(self.api.client(), metrics.clone(), &Health::default(), VERSION_PERIOD);
+            let nodes = Nodes::new(self.api.client(), metrics.clone(), &Health::default(), &history());
             nodes.set_claims(model::claims());
             let (events, _) = Events::start(self.api.client(), "test", "test", metrics.clone());
             let provider = Provider {

@@ -286,7 +286,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api_server::{ApiServer, VERSION_PERIOD};
+    use crate::api_server::{ApiServer, VERSION_PERIOD, history};
 
     fn service(name: &str, kind: &str, policy: &str) -> Value {
         json!({
@@ -314,7 +314,7 @@ mod tests {
 
     fn watches(api: &ApiServer) -> ServiceWatches {
         let metrics = Metrics::register(&mut Registry::default());
-        let watches = ServiceWatches::new(api.client(), &metrics, VERSION_PERIOD);
+        let watches = ServiceWatches::new(api.client(), &metrics, &history());
         let running = watches.clone();
         tokio::spawn(async move { running.run(CancellationToken::new()).await });
         watches

@@ -17,7 +17,7 @@ use pileus_controllers::events::Events;
 use pileus_controllers::facts::service::NodeSelector;
 use pileus_controllers::node::{Controller, LocalInstances, Settings};
 use pileus_controllers::nodes::Nodes;
-use pileus_controllers::{ClusterAddresses, ControllerDeps, Health};
+use pileus_controllers::{ClusterAddresses, ControllerDeps, Health, StoreHistory};
 use pileus_gate::{Credential, CredentialKind, Fence, Gate, Grant};
 use pileus_host::{Component, Engine, Guest};
 use prometheus_client::registry::Registry;
@@ -84,7 +84,13 @@ pub(crate) async fn run(arguments: cli::NodeManager) -> Result<(), Error> {
     starting.pass();
 
     let metrics = metrics.controllers.clone();
-    let nodes = Nodes::of_one(client.clone(), metrics.clone(), &health, VERSION_PERIOD, &name);
+    let nodes = Nodes::of_one(
+        client.clone(),
+        metrics.clone(),
+        &health,
+        &StoreHistory::asked_each(VERSION_PERIOD),
+        &name,
+    );
     let (events, event_task) = Events::start(client, "cloud-node-manager", &name, metrics.clone());
     let this = ThisNode { name, nodes: nodes.clone(), events, metrics, api_server, settings, gates };
     tokio::select! {

@@ -8,7 +8,7 @@ use kube::Client;
 use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::ServiceWatches;
-use pileus_controllers::{Health, VERSION_PERIOD, route};
+use pileus_controllers::{Health, StoreHistory, route};
 use pileus_gate::{Fence, Grant};
 use pileus_loader::ProxyEnvironment;
 use prometheus_client::registry::Registry;
@@ -72,8 +72,9 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
 
     let client = cluster.client(election.fence())?;
     secrets.connect(client.clone(), &cluster.config.default_namespace);
-    let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health, VERSION_PERIOD);
-    let services = ServiceWatches::new(client.clone(), &metrics.controllers, VERSION_PERIOD);
+    let history = StoreHistory::default();
+    let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health, &history);
+    let services = ServiceWatches::new(client.clone(), &metrics.controllers, &history);
     let (leads, leading) = watch::channel(None);
     let (events, event_task) = Events::start(client.clone(), "pileus", &host, metrics.controllers.clone());
     let namespace = cluster.config.default_namespace.as_str();

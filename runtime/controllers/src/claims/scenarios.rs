@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Claim, Claims};
-use crate::api_server::{ApiServer, VERSION_PERIOD};
+use crate::api_server::{ApiServer, history};
 use crate::cluster_addresses::ClusterAddresses;
 use crate::deps::ControllerDeps;
 use crate::events::Events;
@@ -226,10 +226,11 @@ impl Setup {
     fn new() -> Self {
         let (api, mut registry, health) = (ApiServer::new(), Registry::default(), Health::default());
         let metrics = Metrics::register(&mut registry);
-        let nodes = Nodes::new(api.client(), metrics.clone(), &health, VERSION_PERIOD);
+        let history = history();
+        let nodes = Nodes::new(api.client(), metrics.clone(), &health, &history);
         let watched = nodes.clone();
         tokio::spawn(async move { watched.watch(CancellationToken::new()).await });
-        let services = ServiceWatches::new(api.client(), &metrics, VERSION_PERIOD);
+        let services = ServiceWatches::new(api.client(), &metrics, &history);
         let watched = services.clone();
         tokio::spawn(async move { watched.run(CancellationToken::new()).await });
         api.store("namespaces", json!({"metadata": {"name": "kube-system", "uid": "cluster"}}));

@@ -19,14 +19,14 @@ impl NewestVersion {
         self.number
     }
 
-    /// Whether the store went back at any time.
-    pub(super) const fn has_gone_back(self) -> bool {
-        self.rollbacks > 0
-    }
-
     /// Records a version that was seen.
     pub(super) fn observe(&mut self, version: &str) {
         self.number = self.number.max(version.parse().unwrap_or_default());
+    }
+
+    /// The store went back, as another watch noticed.
+    pub(super) const fn forget(&mut self) {
+        *self = Self { number: 0, rollbacks: self.rollbacks.saturating_add(1) };
     }
 
     /// Records the present version of the store. `asked` is what was known when it was asked for. Returns whether the store went
@@ -34,7 +34,7 @@ impl NewestVersion {
     pub(super) fn on_present(&mut self, asked: Self, version: &str) -> bool {
         match version.parse::<u128>() {
             Ok(number) if number < asked.number && asked.rollbacks == self.rollbacks => {
-                *self = Self { number, rollbacks: self.rollbacks + 1 };
+                *self = Self { number, rollbacks: self.rollbacks.saturating_add(1) };
                 true
             }
             _ => {
@@ -92,7 +92,7 @@ mod tests {
                     }
                 }
             }
-            assert_eq!((noticed, newest.has_gone_back()), (*expected, *expected > 0), "{name}");
+            assert_eq!(noticed, *expected, "{name}");
         }
     }
 
@@ -103,5 +103,15 @@ mod tests {
         let asked = newest;
         assert!(newest.on_present(asked, "3") && !newest.on_present(asked, "4"));
         assert_eq!(newest.number(), 4);
+    }
+
+    #[test]
+    fn a_question_from_before_another_watch_noticed_it_notices_nothing() {
+        let mut newest = NewestVersion::default();
+        newest.observe("7");
+        let asked = newest;
+        newest.forget();
+        assert!(!newest.on_present(asked, "3"));
+        assert_eq!(newest.number(), 3);
     }
 }

@@ -10,12 +10,12 @@ use futures::{FutureExt as _, StreamExt as _};
 use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::version::NewestVersion;
-use super::{Informer, InformerStore, with_timeout};
+use super::{Informer, InformerStore, StoreHistory, with_timeout};
 use crate::error::{Error, describe};
 use crate::metrics::Metrics;
 
@@ -40,8 +40,7 @@ pub(crate) struct Watch<S: InformerStore> {
     pub(super) kind: &'static str,
     api: Api<S::Object>,
     metrics: Metrics,
-    /// How often the API server is asked for its present version.
-    version_period: Duration,
+    history: StoreHistory,
     /// The field selector of the objects; all without one.
     fields: Option<String>,
     newest: Mutex<NewestVersion>,
@@ -53,19 +52,18 @@ pub(crate) struct Watch<S: InformerStore> {
 }
 
 impl<S: InformerStore> Watch<S> {
-    /// A watch that asks the API server for its version each `version_period`: [`super::VERSION_PERIOD`], or longer in tests
-    /// that play hours.
+    /// A watch that begins with [`Watch::run`]. The watches of a process share the history.
     pub(crate) fn new(
         kind: &'static str,
         api: Api<S::Object>,
         metrics: &Metrics,
-        version_period: Duration,
+        history: &StoreHistory,
     ) -> Self {
         Self {
             kind,
             api,
             metrics: metrics.clone(),
-            version_period,
+            history: history.clone(),
             fields: None,
             newest: Mutex::default(),
             informers: Mutex::default(),
@@ -93,11 +91,12 @@ impl<S: InformerStore> Watch<S> {
     }
 
     /// Lists and watches the objects until `stop`, while there are informers. Where the API server's store turns out to be
-    /// older than what this process has seen, everything is listed again.
+    /// older than what this process has seen in any of its watches, everything is listed again.
     pub(crate) async fn run(&self, stop: &CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.ask_for_versions() => {}
+            () = self.follow_rollbacks(self.history.subscribe()) => {}
             () = async {
                 loop {
                     self.list_and_watch().await;
@@ -150,7 +149,7 @@ impl<S: InformerStore> Watch<S> {
         let mut failures = 0_u32;
         loop {
             tokio::select! {
-                () = sleep(self.version_period) => {}
+                () = sleep(self.history.version_period) => {}
                 () = self.interrupted.notified() => sleep(INTERRUPTION_PAUSE).await,
             }
             let informers = present(&self.informers());
@@ -201,10 +200,6 @@ impl<S: InformerStore> Watch<S> {
         if !went_back {
             return;
         }
-        for informer in present(&self.informers()) {
-            informer.forget_versions();
-        }
-        self.metrics.count_rollback(self.kind);
         let known = asked.number();
         tracing::warn!(
             kind = self.kind,
@@ -213,7 +208,23 @@ impl<S: InformerStore> Watch<S> {
             "the API server's store went back to an older state, as a restored backup does: everything is listed again, and \
              nothing is deleted from the cloud for objects that are missing, until Pileus restarts"
         );
-        self.relist.notify_one();
+        self.history.went_back();
+    }
+
+    /// Lists everything again each time the store went back, whichever watch noticed it, and never returns.
+    async fn follow_rollbacks(&self, mut rollbacks: watch::Receiver<u32>) {
+        while rollbacks.changed().await.is_ok() {
+            self.newest.lock().unwrap_or_else(PoisonError::into_inner).forget();
+            let informers = present(&self.informers());
+            if informers.is_empty() {
+                continue;
+            }
+            for informer in informers {
+                informer.forget_versions();
+            }
+            self.metrics.count_rollback(self.kind);
+            self.relist.notify_one();
+        }
     }
 
     /// Records the version of an object.
@@ -223,7 +234,7 @@ impl<S: InformerStore> Watch<S> {
 
     /// What users have to know although the watch works.
     pub(super) fn remark(&self) -> Option<&'static str> {
-        self.newest().has_gone_back().then_some(WENT_BACK)
+        self.history.has_gone_back().then_some(WENT_BACK)
     }
 
     fn newest(&self) -> NewestVersion {

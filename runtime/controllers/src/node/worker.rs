@@ -301,7 +301,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api_server::{ApiServer, VERSION_PERIOD};
+    use crate::api_server::{ApiServer, history};
     use crate::cluster_addresses::ClusterAddresses;
     use crate::deps::ControllerDeps;
     use crate::events::Events;
@@ -454,7 +454,7 @@ mod tests {
             let mut counts = Registry::default();
             let metrics = Metrics::register(&mut counts);
             let (events, _) = Events::start(api.client(), "cloud-node-controller", "test", metrics.clone());
-            let nodes = Nodes::new(api.client(), metrics.clone(), &Health::default(), VERSION_PERIOD);
+            let nodes = Nodes::new(api.client(), metrics.clone(), &Health::default(), &history());
             nodes.set_claims(model::claims());
             let settings = Settings { refresh_period: PERIOD, waits_for_routes, is_node_manager: false };
             let addresses = ClusterAddresses::new(nodes.clone(), None, ["10.0.99.1".parse().unwrap()]);

@@ -10,8 +10,9 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api_server::{ApiServer, VERSION_PERIOD};
+use crate::api_server::{ApiServer, history};
 use crate::health::Health;
+use crate::informer::StoreHistory;
 use crate::model::{self, Random, uid};
 use crate::scenarios::StoredNode;
 use crate::services::ServiceWatches;
@@ -205,7 +206,7 @@ impl Drop for CallEnd {
 struct TestCluster {
     api: ApiServer,
     cloud: Cloud,
-    version_period: Duration,
+    history: StoreHistory,
     stop: CancellationToken,
 }
 
@@ -215,7 +216,7 @@ impl TestCluster {
         let cluster = Self {
             api: ApiServer::new(),
             cloud: Cloud::default(),
-            version_period: VERSION_PERIOD,
+            history: history(),
             stop: CancellationToken::new(),
         };
         cluster.join("a");
@@ -233,9 +234,9 @@ impl TestCluster {
             ..ServiceRequirements::default()
         };
         let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
-        let nodes = Nodes::new(self.api.client(), metrics.clone(), &health, self.version_period);
+        let nodes = Nodes::new(self.api.client(), metrics.clone(), &health, &self.history);
         nodes.set_claims(model::claims());
-        let watches = ServiceWatches::new(self.api.client(), &metrics, self.version_period);
+        let watches = ServiceWatches::new(self.api.client(), &metrics, &self.history);
         let services = Services::new(&watches, metrics.clone(), &health, &requirements);
         let (events, _) = Events::start(self.api.client(), "service-controller", "test", metrics.clone());
         let provider = Provider {
@@ -325,7 +326,7 @@ async fn after_random_events_the_cloud_has_what_the_cluster_asks_for() {
 /// Watches are silent after the API server's store went back, and nothing else says that the store did.
 #[tokio::test(start_paused = true)]
 async fn after_a_restored_backup_all_is_listed_again_and_nothing_is_deleted() {
-    let mut cluster = TestCluster { version_period: crate::VERSION_PERIOD, ..TestCluster::new() };
+    let mut cluster = TestCluster { history: StoreHistory::default(), ..TestCluster::new() };
     cluster.create("old");
     let running = cluster.start();
     cluster.calls_during(SECOND * 10).await;
@@ -359,6 +360,7 @@ async fn after_a_restored_backup_all_is_listed_again_and_nothing_is_deleted() {
     cluster.stop.cancel();
     drop(running.await);
     cluster.stop = CancellationToken::new();
+    cluster.history = StoreHistory::default();
     let _running = cluster.start();
     cluster.calls_during(SECOND * 30).await;
     assert!(cluster.cloud.behind("new").is_none() && cluster.cloud.behind("old").is_some());

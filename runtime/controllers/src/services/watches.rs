@@ -1,7 +1,6 @@
 //! The watches that bring the Services of all providers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
@@ -9,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::endpoints::Slices;
 use super::namespaces::Namespaces;
 use super::store::ServiceStore;
-use crate::informer::Watch;
+use crate::informer::{StoreHistory, Watch};
 use crate::metrics::Metrics;
 
 /// The watches of Services and of what is around them, which all providers share. Clones share them, too. Nothing is watched that
@@ -23,15 +22,15 @@ pub struct ServiceWatches {
 }
 
 impl ServiceWatches {
-    /// Watches that begin with [`ServiceWatches::run`], and ask the API server for its version each `version_period`.
-    pub fn new(client: Client, metrics: &Metrics, version_period: Duration) -> Self {
+    /// Watches that begin with [`ServiceWatches::run`].
+    pub fn new(client: Client, metrics: &Metrics, history: &StoreHistory) -> Self {
         let (services, namespaces) = (Api::all(client.clone()), Api::all(client.clone()));
         let slices = Api::all(client.clone());
         Self {
             client,
-            services: Arc::new(Watch::new("services", services, metrics, version_period)),
-            namespaces: Arc::new(Watch::new("namespaces", namespaces, metrics, version_period)),
-            slices: Arc::new(Watch::new("endpoint slices", slices, metrics, version_period)),
+            services: Arc::new(Watch::new("services", services, metrics, history)),
+            namespaces: Arc::new(Watch::new("namespaces", namespaces, metrics, history)),
+            slices: Arc::new(Watch::new("endpoint slices", slices, metrics, history)),
         }
     }
 

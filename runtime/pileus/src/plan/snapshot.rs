@@ -16,7 +16,7 @@ use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_controllers::facts::service::ServiceFacts;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::{ServiceWatches, Services, UidIndex};
-use pileus_controllers::{Error as ApiError, Health, VERSION_PERIOD};
+use pileus_controllers::{Error as ApiError, Health, StoreHistory};
 use tokio::time::Instant;
 
 use crate::error::Error;
@@ -93,7 +93,7 @@ impl ClusterSnapshot {
         let (mut services, mut present) = (Vec::new(), HashMap::new());
         if provider.load_balancers.is_some() {
             let (terms, health) = (&provider.service_requirements, Health::default());
-            let watches = ServiceWatches::new(client.clone(), &metrics.controllers, VERSION_PERIOD);
+            let watches = ServiceWatches::new(client.clone(), &metrics.controllers, &StoreHistory::default());
             let all = Services::new(&watches, metrics.controllers.clone(), &health, terms);
             let failed = |source| failed("list services", source);
             present = with_timeout(all.present()).await.map_err(failed)?;
