@@ -5,6 +5,7 @@
 //! killed, and listen on loopback only.
 
 pub mod artifact;
+pub mod azure;
 pub mod kubernetes;
 pub mod nodes;
 pub mod process;

@@ -1,11 +1,11 @@
 //! The simulator of Azure in a separate process, with a realistic latency and the quotas that Azure publishes.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pileus_dev::{Process, artifact};
+use pileus_dev::artifact;
+use pileus_dev::azure::{AzureSimulator, SUBSCRIPTION, host_and_port};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,21 +14,16 @@ use crate::Failure;
 use crate::cloud::{LATENCY_MS, ask};
 use crate::cluster::DEADLINE;
 
-/// Its first subscription.
-const SUBSCRIPTION: &str = "11111111-1111-1111-1111-111111111111";
 /// The resource group of the machines.
 const GROUP: &str = "nodes";
 /// The address of the metadata service, which is that of no other service, as on a machine.
-const METADATA: &str = "127.0.0.2";
+const METADATA: &str = "127.0.0.2:0";
 /// The most elements of a page, unless it is told otherwise.
 const PAGE: usize = 100;
 
 /// A cloud. It ends when this is dropped.
 pub(super) struct Cloud {
-    _process: Process,
-    address: String,
-    /// The URL of the metadata service of a machine.
-    metadata: String,
+    simulator: AzureSimulator,
     /// The names of its machines, which are those of the Nodes.
     pub(super) names: Vec<String>,
     /// The number of the last request that isn't counted any more.
@@ -60,19 +55,11 @@ struct Created {
 impl Cloud {
     /// Starts a cloud with so many machines.
     pub(super) async fn start(count: usize) -> Result<Self, Failure> {
-        let mut command = Command::new(artifact::program("azure-simulator")?);
-        command.args(["--metadata", &format!("{METADATA}:0")]);
-        let process = Process::start("azure-simulator", &command)?;
-        let line = process.await_line(|line| line.contains("metadata on http://"), DEADLINE).await?;
-        let mut addresses =
-            line.split(' ').filter_map(|word| word.strip_prefix("http://")).map(str::to_owned);
-        let (Some(address), Some(metadata)) = (addresses.next(), addresses.next()) else {
-            return Err(format!("no addresses in {line:?}").into());
-        };
+        let simulator = AzureSimulator::start(&["--metadata", METADATA], DEADLINE).await?;
         let nodes = json!({"count": count, "sets": SETS, "group": GROUP}).to_string();
-        let created: Created = serde_json::from_str(&ask(&address, "POST", "/admin/nodes", &nodes).await?)?;
-        let (names, forgotten) = (created.names, AtomicU64::new(0));
-        let cloud = Self { _process: process, address, metadata, names, forgotten };
+        let mut cloud = Self { simulator, names: Vec::new(), forgotten: AtomicU64::new(0) };
+        let created: Created = serde_json::from_str(&cloud.ask("POST", "/admin/nodes", &nodes).await?)?;
+        cloud.names = created.names;
         cloud.operations_take(Duration::ZERO).await?;
         Ok(cloud)
     }
@@ -137,13 +124,13 @@ impl Cloud {
     }
 
     /// Its URL.
-    pub(super) fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+    pub(super) fn endpoint(&self) -> &str {
+        &self.simulator.manager
     }
 
     /// The port that it listens at.
-    pub(super) fn port(&self) -> Result<u16, Failure> {
-        Ok(self.address.rsplit_once(':').ok_or("no port")?.1.parse()?)
+    pub(super) fn port(&self) -> u16 {
+        host_and_port(self.endpoint()).1
     }
 
     /// The CloudProvider document for it.
@@ -156,7 +143,7 @@ impl Cloud {
                 "source": {"file": artifact::component("azure-provider")?},
                 "configuration": self.configuration(),
                 "grants": [{
-                    "host": "127.0.0.1", "port": self.port()?, "tls": false, "addresses": ["127.0.0.0/8"],
+                    "host": "127.0.0.1", "port": self.port(), "tls": false, "addresses": ["127.0.0.0/8"],
                     "methods": ["GET", "PUT"],
                 }],
             },
@@ -166,27 +153,13 @@ impl Cloud {
     /// The CloudProvider document for it and for the metadata service.
     pub(super) fn document_of_node_managers(&self) -> Result<Value, Failure> {
         let mut document = self.document()?;
-        let spec = document.pointer_mut("/spec").and_then(Value::as_object_mut).ok_or("no spec")?;
-        let port: u16 = self.metadata.rsplit_once(':').ok_or("no port")?.1.parse()?;
-        let mut configuration = self.configuration();
-        if let Some(configuration) = configuration.as_object_mut() {
-            configuration.insert("useInstanceMetadata".to_owned(), json!(true));
-            configuration.insert("metadataEndpoint".to_owned(), json!(format!("http://{}", self.metadata)));
-        }
-        spec.insert("configuration".to_owned(), configuration);
-        let credential = json!({"name": "metadata", "hosts": [METADATA], "metadata": {"flavor": "azure"}});
-        spec.insert("credentials".to_owned(), json!([credential]));
-        let grants = spec.get_mut("grants").and_then(Value::as_array_mut).ok_or("no grants")?;
-        grants.push(json!({
-            "host": METADATA, "port": port, "tls": false, "methods": ["GET"],
-            "paths": ["/metadata/instance", "/metadata/loadbalancer"], "addresses": [METADATA],
-        }));
+        self.simulator.add_metadata_service(&mut document);
         Ok(document)
     }
 
     /// A request; the body of the answer.
     pub(super) async fn ask(&self, method: &str, path: &str, body: &str) -> Result<String, Failure> {
-        ask(&self.address, method, path, body).await
+        ask(self.endpoint().trim_start_matches("http://"), method, path, body).await
     }
 }
 

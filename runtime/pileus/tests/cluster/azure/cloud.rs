@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use http::Method;
-use pileus_dev::{Process, artifact};
+pub(super) use pileus_dev::azure::SUBSCRIPTION;
+use pileus_dev::azure::{AzureSimulator, host_and_port};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time;
@@ -16,7 +16,6 @@ use crate::SOON;
 use crate::web::Web;
 use crate::world::document;
 
-pub(super) const SUBSCRIPTION: &str = "11111111-1111-1111-1111-111111111111";
 pub(super) const TENANT: &str = "22222222-2222-2222-2222-222222222222";
 
 /// Between two looks at the cloud. The resource manager counts them, too, and allows 25 a second.
@@ -25,12 +24,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// A running simulator. Ends when dropped.
 pub(super) struct Cloud {
     web: Web,
-    /// The port of the resource manager.
-    port: u16,
-    /// The port of the metadata service.
-    pub(super) metadata: u16,
+    pub(super) simulator: AzureSimulator,
     folder: TempDir,
-    _process: Process,
 }
 
 /// The ID of a resource of the network's group.
@@ -42,23 +37,11 @@ impl Cloud {
     /// A cloud without machines, in which writes take some time.
     pub(super) async fn start() -> Self {
         let folder = TempDir::new().unwrap();
-        let mut command = Command::new(artifact::program("azure-simulator").unwrap());
-        command.args([
-            "--subscription",
-            SUBSCRIPTION,
-            "--tenant",
-            TENANT,
-            "--metadata",
-            "127.0.0.1:0",
-            "--tls",
-        ]);
-        let process = Process::start("azure-simulator", command.arg(folder.path())).unwrap();
-        let line = process.await_line(|line| line.contains("metadata on http://"), SOON).await.unwrap();
-        let ports =
-            line.split_whitespace().filter_map(|word| word.split_once("://127.0.0.1:")?.1.parse().ok());
-        let [port, metadata] = <[u16; 2]>::try_from(ports.collect::<Vec<_>>()).unwrap();
-        let web = Web::new(&format!("http://127.0.0.1:{metadata}"));
-        let cloud = Self { web, port, metadata, folder, _process: process };
+        let tls = folder.path().to_str().unwrap();
+        let flags =
+            ["--subscription", SUBSCRIPTION, "--tenant", TENANT, "--metadata", "127.0.0.1:0", "--tls", tls];
+        let simulator = AzureSimulator::start(&flags, SOON).await.unwrap();
+        let cloud = Self { web: Web::new(&simulator.metadata), simulator, folder };
         cloud.set_faults(&json!({})).await;
         // The resource group of the route table is there, as it is wherever a network is.
         let network = json!({
@@ -128,13 +111,14 @@ impl Cloud {
     /// The document for the provider, with a grant for this cloud alone.
     pub(super) fn document(&self) -> Value {
         let configuration = json!({
-            "resourceManagerEndpoint": format!("https://127.0.0.1:{}", self.port), "tenantId": TENANT,
+            "resourceManagerEndpoint": self.simulator.manager, "tenantId": TENANT,
             "SubscriptionID": SUBSCRIPTION, "resourceGroup": "NODES",
             "location": "eastus", "routeTableName": "routes", "routeTableResourceGroup": "network",
             "vmssCacheTTLInSeconds": 60, "loadBalancerSku": "standard",
         });
+        let (host, port) = host_and_port(&self.simulator.manager);
         let grant = json!({
-            "host": "127.0.0.1", "port": self.port, "addresses": ["127.0.0.1"], "methods": ["GET", "PUT"],
+            "host": host, "port": port, "addresses": ["127.0.0.1"], "methods": ["GET", "PUT"],
             "paths": [format!("/subscriptions/{SUBSCRIPTION}/")],
         });
         let mut document = document("azure-provider", &configuration, &json!([grant]));
@@ -144,7 +128,7 @@ impl Cloud {
 
     /// The URL of the token endpoint.
     pub(super) fn token_url(&self) -> String {
-        format!("https://127.0.0.1:{}/{TENANT}/oauth2/v2.0/token", self.port)
+        format!("{}/{TENANT}/oauth2/v2.0/token", self.simulator.manager)
     }
 
     /// A resource or a list, as the resource manager shows it. None if there is no such resource.

@@ -170,7 +170,7 @@ async fn a_workload_identity_gets_tokens_for_the_service_accounts_token() {
 async fn a_managed_identity_gets_tokens_of_the_metadata_service() {
     let (world, cloud, names) = world_and_cloud().await;
     knows(&cloud, &json!({})).await;
-    let endpoint = format!("http://127.0.0.1:{}/metadata/identity/oauth2/token", cloud.metadata);
+    let endpoint = format!("{}/metadata/identity/oauth2/token", cloud.simulator.metadata);
     let identity =
         json!({"endpoint": endpoint, "resource": "https://management.core.windows.net/", "clientID": CLIENT});
     tokens_arrive(&world, &cloud, &document(&cloud, "managedIdentity", identity), &names).await;

@@ -2,15 +2,14 @@
 //! as the central process would, sends the resource manager nothing unless asked to, and believes no answer about another machine.
 
 use std::path::Path;
-use std::process::Command;
 
 use http::Method;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use pileus_dev::azure::{AzureSimulator, SUBSCRIPTION, host_and_port};
 use pileus_dev::kubernetes::Options;
 use pileus_dev::nodes::{await_absence, await_node, node};
-use pileus_dev::{Process, artifact};
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
@@ -22,26 +21,18 @@ use crate::node::{Outcome, addresses, initialised, is_uninitialised, outcome, se
 use crate::web::Web;
 use crate::world::{Run, World, document};
 
-const SUBSCRIPTION: &str = "11111111-1111-1111-1111-111111111111";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
 /// The simulator as a process. Its metadata service is at an address of its own, as that of a machine is.
 struct Azure {
     web: Web,
-    manager: String,
-    metadata: String,
-    _process: Process,
+    simulator: AzureSimulator,
 }
 
 impl Azure {
     async fn start() -> Self {
-        let mut command = Command::new(artifact::program("azure-simulator").unwrap());
-        command.args(["--metadata", "127.0.0.2:0"]);
-        let process = Process::start("azure-simulator", &command).unwrap();
-        let line = process.await_line(|line| line.contains("metadata on http://"), SOON).await.unwrap();
-        let mut urls = line.split(' ').filter(|word| word.starts_with("http://")).map(str::to_owned);
-        let (manager, metadata) = (urls.next().unwrap(), urls.next().unwrap());
-        Self { web: Web::new(&manager), manager, metadata, _process: process }
+        let simulator = AzureSimulator::start(&["--metadata", "127.0.0.2:0"], SOON).await.unwrap();
+        Self { web: Web::new(&simulator.manager), simulator }
     }
 
     async fn order(&self, method: Method, path: &str, body: &Value) -> Value {
@@ -157,25 +148,18 @@ impl Machines {
 
     /// The document of both processes, with short deadlines.
     fn document(&self) -> Value {
-        let Azure { manager, metadata, .. } = &self.azure;
+        let simulator = &self.azure.simulator;
         let configuration = json!({
             "subscriptionId": SUBSCRIPTION, "resourceGroup": "nodes", "location": "eastus", "routeTableName": "routes",
-            "resourceManagerEndpoint": manager, "useInstanceMetadata": true, "metadataEndpoint": metadata,
+            "resourceManagerEndpoint": simulator.manager,
         });
-        let port = |url: &str| url.rsplit(':').next().unwrap().parse::<u16>().unwrap();
-        let grants = json!([
-            {
-                "host": "127.0.0.1", "port": port(manager), "tls": false, "methods": ["GET", "PUT"],
-                "paths": ["/subscriptions/"], "addresses": ["127.0.0.1"],
-            },
-            {
-                "host": "127.0.0.2", "port": port(metadata), "tls": false, "methods": ["GET"],
-                "paths": ["/metadata/instance", "/metadata/loadbalancer"], "addresses": ["127.0.0.2"],
-            },
-        ]);
+        let (host, port) = host_and_port(&simulator.manager);
+        let grants = json!([{
+            "host": host, "port": port, "tls": false, "methods": ["GET", "PUT"], "paths": ["/subscriptions/"],
+            "addresses": [host],
+        }]);
         let mut document = document("azure-provider", &configuration, &grants);
-        document["spec"]["credentials"] =
-            json!([{"name": "metadata", "hosts": ["127.0.0.2"], "metadata": {"flavor": "azure"}}]);
+        simulator.add_metadata_service(&mut document);
         document["spec"]["deadlines"] = json!({"lookup": {"soft": "1s", "hard": "2s"}});
         document
     }
