@@ -16,8 +16,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
+use kube::Api;
 use kube::api::{ListParams, Patch};
-use kube::{Api, Client};
 use pileus_cloud::{ServiceRequirements, TrafficPolicy};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,7 @@ pub struct Services {
 }
 
 struct SharedServices {
-    client: Client,
+    watches: ServiceWatches,
     metrics: Metrics,
     services: Arc<Informer<ServiceStore>>,
     /// Only where the provider reads their labels.
@@ -80,8 +80,8 @@ impl Services {
             .then(|| Informer::new(&watches.slices, Slices::default(), health, "endpoint-slice-watch"));
         let store = ServiceStore::new(requirements.clone());
         let services = Informer::new(&watches.services, store, health, "service-watch");
-        let client = watches.client.clone();
-        Self { shared: Arc::new(SharedServices { client, metrics, services, namespaces, slices }) }
+        let watches = watches.clone();
+        Self { shared: Arc::new(SharedServices { watches, metrics, services, namespaces, slices }) }
     }
 
     /// Has the watches bring the Services, for as long as a clone of this exists. Services are known only when everything else
@@ -157,8 +157,8 @@ impl Services {
     /// # Errors
     /// As [`cluster::confirm`] and [`Informer::confirm_history`].
     pub(crate) async fn confirm_cluster(&self, uid: Option<&str>) -> Result<(), Error> {
-        let SharedServices { client, services, .. } = &*self.shared;
-        tokio::try_join!(cluster::confirm(client, uid), services.confirm_history()).map(drop)
+        let SharedServices { watches, services, .. } = &*self.shared;
+        tokio::try_join!(cluster::confirm(&watches.client, uid), services.confirm_history()).map(drop)
     }
 
     /// The names, `namespace/name`, of all kept Services, by UID.
@@ -172,11 +172,7 @@ impl Services {
     ///
     /// # Errors
     /// Any [`Error`] of a read by name.
-    pub async fn once(
-        &self,
-        watches: &ServiceWatches,
-        names: &[String],
-    ) -> Result<Vec<Arc<ServiceFacts>>, Error> {
+    pub async fn once(&self, names: &[String]) -> Result<Vec<Arc<ServiceFacts>>, Error> {
         let known = async {
             self.join_watches().await;
             let mut stream = self.follow();
@@ -188,7 +184,7 @@ impl Services {
         };
         let changes = tokio::select! {
             known = known => known?,
-            () = watches.run(CancellationToken::new()) => Vec::new(),
+            () = self.shared.watches.run(CancellationToken::new()) => Vec::new(),
         };
         let facts = changes.into_iter().filter_map(|change| match change {
             Change::Present(facts) => Some(facts),
@@ -203,7 +199,7 @@ impl Services {
     /// # Errors
     /// Any [`Error`] of the read.
     pub async fn present(&self) -> Result<HashMap<String, String>, Error> {
-        let api = Api::<Service>::all(self.shared.client.clone());
+        let api = Api::<Service>::all(self.shared.watches.client.clone());
         let (mut present, mut page) = (HashMap::new(), ListParams::default().limit(PAGE));
         loop {
             let listed = with_timeout(api.list_metadata(&page)).await?;
@@ -218,7 +214,7 @@ impl Services {
     }
 
     fn api(&self, namespace: &str) -> Api<Service> {
-        Api::namespaced(self.shared.client.clone(), namespace)
+        Api::namespaced(self.shared.watches.client.clone(), namespace)
     }
 }
 

@@ -104,7 +104,7 @@ impl ClusterSnapshot {
             let names: Vec<_> = named.collect::<BTreeSet<_>>().into_iter().collect();
             // Namespaces and endpoint slices only where the provider reads them.
             let failed = |source| self::failed("read services, namespaces and endpoint slices", source);
-            let read = Box::pin(with_timeout(all.once(&watches, &names))).await;
+            let read = Box::pin(with_timeout(all.once(&names))).await;
             services = read.map_err(|source| failed(with_reason(source, &health)))?;
         }
         Ok(Self { nodes, services, present })
