@@ -52,9 +52,10 @@ const CHANGES_PENDING: u8 = 7;
 pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     telemetry::start(cli::LogFormat::Text, &arguments.log_filter)?;
     let mut cluster = arguments.cluster();
-    let cli::Plan { provider: path, kubeconfig, route_controller, json, verbose, compiled, stored, .. } =
+    let cli::Plan { provider: path, kubeconfig, controllers, route_controller, json, verbose, .. } =
         arguments;
-    let mut routes = route_controller.route(cluster.clone())?;
+    let cli::Plan { compiled, stored, .. } = arguments;
+    let mut routes = route_controller.route(cluster.clone(), &controllers)?;
     let secrets = Secrets::default();
     let document = CloudProvider::read(&path, &secrets)?;
     let config = cluster::config(kubeconfig, "plan").await?;
@@ -70,6 +71,7 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     let metrics = Metrics::register(&mut Registry::default());
     let provider =
         DryRunProvider::load(document, (compiled, stored), cluster::addresses(&config), &metrics).await?;
+    let provider = provider.with_controllers(&controllers);
     let owned = provider.owned(&settings.cluster).await;
     let listed = owned.as_deref().unwrap_or_default();
     let nodes = NodeSnapshot::read(&client, &provider.provider).await?;

@@ -42,12 +42,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     telemetry::start(arguments.log_format, &arguments.log_filter)?;
     let stop = stop_on_signal()?;
     let secrets = Secrets::default();
-    let mut route = arguments.route_controller.route(arguments.cluster())?;
-    if let Some(route) = &mut route {
-        // A node manager may wait for the routes; its flags aren't known here.
-        route.nodes_wait |= !arguments.controllers.runs(cli::ControllerName::CloudNode);
-    }
-    let route = route.filter(|_| arguments.controllers.runs(cli::ControllerName::Route));
+    let route = arguments.route_controller.route(arguments.cluster(), &arguments.controllers)?;
     let file =
         arguments.provider.clone().map(|path| FollowedFile::read(path, secrets.clone())).transpose()?;
     if let Some(document) = file.as_ref().and_then(FollowedFile::document) {
@@ -150,6 +145,7 @@ fn provider_deps(
         server: cluster.config.cluster_url.clone(),
         cluster: own_cluster.clone(),
         routes: route.clone(),
+        controllers: arguments.controllers.clone(),
     };
     let work = WorkDeps {
         client,

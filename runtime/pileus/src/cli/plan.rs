@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use pileus_cloud::Cluster;
 
-use super::{Compiled, EXIT_CODES, RouteController, StoreFolder};
+use super::{Compiled, ControllerSelection, EXIT_CODES, RouteController, StoreFolder};
 
 const PLAN: &str = "\
 Plan reads Nodes and Services from the API server and resources from the cloud, and lets the provider make the changes that
@@ -40,6 +40,10 @@ pub struct Plan {
     /// Name the cluster, as for `pileus run`
     #[arg(long, value_name = "NAME", default_value = "kubernetes")]
     pub cluster_name: String,
+
+    /// Which controllers run.
+    #[command(flatten)]
+    pub controllers: ControllerSelection,
 
     /// Settings of the route controller.
     #[command(flatten)]

@@ -9,6 +9,7 @@ use pileus_cloud::Cluster;
 use pileus_controllers::route;
 
 use super::duration::period;
+use super::{ControllerName, ControllerSelection};
 use crate::error::Error;
 
 /// Flags of the route controller.
@@ -39,11 +40,15 @@ pub struct RouteController {
 }
 
 impl RouteController {
-    /// The settings of the route controller; none if no routes are managed.
+    /// The settings of the route controller beside the controllers that run; none if no routes are managed.
     ///
     /// # Errors
     /// [`Error::Flag`] for CIDRs that don't fit together, as upstream requires.
-    pub(crate) fn route(&self, cluster: Cluster) -> Result<Option<route::Settings>, Error> {
+    pub(crate) fn route(
+        &self,
+        cluster: Cluster,
+        controllers: &ControllerSelection,
+    ) -> Result<Option<route::Settings>, Error> {
         let ranges: Vec<_> = self.cluster_cidr.iter().map(IpNet::trunc).collect();
         let problem = match ranges.as_slice() {
             [] => return Ok(None),
@@ -59,10 +64,12 @@ impl RouteController {
         let settings = route::Settings {
             cluster,
             cluster_ranges: ranges,
-            nodes_wait: self.wait_for_routes,
+            // A node manager may wait for the routes; its flags aren't known here.
+            nodes_wait: self.wait_for_routes || !controllers.runs(ControllerName::CloudNode),
             audit_period: self.route_reconciliation_period,
         };
-        Ok(self.configure_cloud_routes.then_some(settings))
+        let is_wanted = self.configure_cloud_routes && controllers.runs(ControllerName::Route);
+        Ok(is_wanted.then_some(settings))
     }
 }
 
@@ -85,7 +92,13 @@ mod tests {
     }
 
     fn route(flags: &RouteController) -> Result<Option<route::Settings>, Error> {
-        flags.route(Cluster { name: "kubernetes".to_owned(), uid: None })
+        route_beside(flags, "*")
+    }
+
+    fn route_beside(flags: &RouteController, entries: &str) -> Result<Option<route::Settings>, Error> {
+        let controllers = entries.split(',').map(|entry| entry.parse().unwrap()).collect();
+        let cluster = Cluster { name: "kubernetes".to_owned(), uid: None };
+        flags.route(cluster, &ControllerSelection { controllers })
     }
 
     #[test]
@@ -108,5 +121,14 @@ mod tests {
         assert!(route(&flags(&[])).unwrap().is_none());
         let disabled = RouteController { configure_cloud_routes: false, ..flags(&["10.244.0.0/16"]) };
         assert!(route(&disabled).unwrap().is_none());
+        assert!(route_beside(&flags(&["10.244.0.0/16"]), "*,-route").unwrap().is_none());
+    }
+
+    #[test]
+    fn nodes_may_wait_for_routes_where_node_managers_run() {
+        for (entries, nodes_wait) in [("*", false), ("*,-cloud-node", true), ("route", true)] {
+            let settings = route_beside(&flags(&["10.244.0.0/16"]), entries).unwrap().unwrap();
+            assert_eq!(settings.nodes_wait, nodes_wait, "{entries}");
+        }
     }
 }

@@ -50,6 +50,14 @@ impl DryRunProvider {
         Self { provider: provider(gate.with_view(View::fresh())), dry_run, identity }
     }
 
+    /// The same provider for a process that runs these controllers: without the service controller Services aren't read either.
+    pub(crate) fn with_controllers(mut self, controllers: &cli::ControllerSelection) -> Self {
+        if !controllers.runs(cli::ControllerName::Service) {
+            self.provider.load_balancers = None;
+        }
+        self
+    }
+
     /// Lists what the cloud has for Services; nothing where the provider manages no load balancers.
     ///
     /// # Errors

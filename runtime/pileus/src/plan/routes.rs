@@ -13,7 +13,10 @@ impl DryRunProvider {
     /// Dry-runs all changes of routes.
     pub(super) async fn routes(&self, snapshot: &ClusterSnapshot, settings: &PlanSettings) -> Section {
         let Some(settings) = &settings.routes else {
-            return Section::NotApplicable("routes are managed only with --cluster-cidr".to_owned());
+            return Section::NotApplicable(
+                "routes are managed only with --cluster-cidr, and not where --controllers leaves out the route controller"
+                    .to_owned(),
+            );
         };
         let Some(routes) = &self.provider.routes else {
             return Section::NotApplicable("the provider manages no routes".to_owned());

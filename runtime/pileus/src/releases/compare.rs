@@ -13,6 +13,7 @@ use pileus_host::swap::{Difference, Failure};
 use super::access::has_other_access;
 use super::candidate;
 use super::prepare::Ready;
+use crate::cli;
 use crate::metrics::Metrics;
 use crate::plan::{
     Action, ClusterSnapshot, DryRunProvider, Findings, Identity, NodeSnapshot, PlanSettings, Preview,
@@ -32,6 +33,7 @@ pub(crate) struct Comparison {
     pub(crate) cluster: Cluster,
     /// `None` where routes are not managed.
     pub(crate) routes: Option<route::Settings>,
+    pub(crate) controllers: cli::ControllerSelection,
 }
 
 impl Comparison {
@@ -62,7 +64,9 @@ impl Comparison {
         metrics: &Metrics,
     ) -> Result<Vec<Found>, Failure> {
         let settings = self.settings(candidate).await?;
-        let [new, old] = [candidate, active].map(|ready| dry_run_provider(ready, &active.gate, metrics));
+        let dry_run =
+            |ready| dry_run_provider(ready, &active.gate, metrics).with_controllers(&self.controllers);
+        let [new, old] = [candidate, active].map(dry_run);
         let (new_owned, old_owned) = (new.owned(&settings.cluster).await, old.owned(&settings.cluster).await);
         let listed = old_owned.as_deref().unwrap_or_default();
         let read = async |provider: &DryRunProvider| {

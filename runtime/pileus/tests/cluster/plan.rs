@@ -250,6 +250,12 @@ async fn the_text_has_sentences_and_each_error_has_its_next_step() {
     assert!(said.stdout.contains("\"nodePort\":"), "{}", said.stdout);
     assert!(said.stdout.contains("routes: routes are managed only with --cluster-cidr"), "{}", said.stdout);
 
+    let said = plan(&world, &good, &[CIDR, "--controllers=*,-service,-route"]).await;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for part in ["leaves out the service controller", "leaves out the route controller"] {
+        assert!(said.stdout.contains(part), "{part}: {}", said.stdout);
+    }
+
     // Writes are not granted.
     let mut narrow = good.clone();
     narrow["spec"]["grants"][0]["methods"] = json!(["GET"]);
