@@ -41,8 +41,9 @@ impl AzureSimulator {
     /// credential for the metadata service, which must have an address of its own, as that of a machine has.
     pub fn add_metadata_service(&self, document: &mut Value) {
         let spec = &mut document["spec"];
-        spec["configuration"]["useInstanceMetadata"] = json!(true);
-        spec["configuration"]["metadataEndpoint"] = json!(self.metadata);
+        let configuration = &mut spec["configuration"];
+        configuration["useInstanceMetadata"] = json!(true);
+        configuration["metadataEndpoint"] = json!(self.metadata);
         let (host, port) = host_and_port(&self.metadata);
         spec["credentials"] = json!([{"name": "metadata", "hosts": [host], "metadata": {"flavor": "azure"}}]);
         if let Some(grants) = spec["grants"].as_array_mut() {
