@@ -3,7 +3,7 @@
 #
 # CARGO_TARGET_DIR        where cargo builds (default: target)
 # PILEUS_FROM_DEBIAN=1    builds the wasm32-wasip2 target from Debian's packages, for machines that can't reach rustup
-# PILEUS_KUBE_BIN         folders with kube-apiserver, etcd and kubectl, instead of building them
+# PILEUS_KUBE_BIN         folders with kube-apiserver, etcd, etcdutl and kubectl, instead of building them
 # PILEUS_REGISTRY_BIN     folders with registry, oras and cosign, instead of building them
 # RUST_TEST_THREADS       how many tests of a binary run at a time (default: 8)
 
@@ -80,7 +80,7 @@ language-guests:
 	@$(PROGRESS) 'the providers in Python and JavaScript' 'about 2 minutes, then kept' \
 		deploy/dev/language-guests $(TARGET)/languages
 
-# etcd, kube-apiserver and kubectl.
+# etcd, etcdutl, kube-apiserver and kubectl.
 stack:
 	@deploy/dev/require setpriv
 	@deploy/dev/kubernetes/build >/dev/null

@@ -61,6 +61,8 @@ struct State {
     lists: Vec<&'static str>,
     /// A resource whose lists take this time.
     slow: Option<(&'static str, Duration)>,
+    /// Watches from before this version fail.
+    compacted: u64,
     /// The status codes with which the next writes are rejected.
     refusals: VecDeque<u16>,
     /// The number of reads of single objects that fail from now on, by resource.
@@ -213,6 +215,17 @@ impl ApiServer {
         self.version.send_replace(backup.version);
     }
 
+    /// As [`ApiServer::restore`], with versions that are raised by a billion as etcd's documentation recommends: watches that begin
+    /// before that fail.
+    pub(crate) fn restore_raised(&self, backup: Backup) {
+        let version = backup.version + 1_000_000_000;
+        let mut state = self.state();
+        state.objects = backup.objects;
+        state.history.clear();
+        state.compacted = version;
+        self.version.send_replace(version);
+    }
+
     fn find(&self, resource: &'static str, name: &str) -> Option<Value> {
         self.state().objects.get(&(resource, name.to_owned())).cloned()
     }
@@ -278,9 +291,12 @@ impl ApiServer {
         let (mut version, mut lines) = (self.version.subscribe(), String::new());
         let has_some = |_: &u64| {
             lines = events();
-            !lines.is_empty()
+            !lines.is_empty() || self.state().compacted > since
         };
         version.wait_for(has_some).await.unwrap();
+        if self.state().compacted > since {
+            return failure(410, &json!({}));
+        }
         Response::new(Body::from(lines.into_bytes()))
     }
 

@@ -1,4 +1,4 @@
-//! The paths of etcd, kube-apiserver, kubectl and kwok. The script that builds them also finds them, which takes 20 ms and
+//! The paths of etcd, etcdutl, kube-apiserver, kubectl and kwok. The script that builds them also finds them, which takes 20 ms and
 //! keeps the rules in one place.
 
 use std::path::PathBuf;
@@ -14,20 +14,21 @@ const BUILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kubernetes/build");
 pub(super) struct Programs {
     pub(super) api_server: PathBuf,
     pub(super) etcd: PathBuf,
+    pub(super) etcdutl: PathBuf,
     pub(super) kubectl: PathBuf,
 }
 
 impl Programs {
     /// Finds all of them in the right versions, without building anything.
     pub(super) async fn find() -> Result<Self, Error> {
-        let [api_server, etcd, kubectl] = find(&[]).await?;
-        Ok(Self { api_server, etcd, kubectl })
+        let [api_server, etcd, etcdutl, kubectl] = find(&[]).await?;
+        Ok(Self { api_server, etcd, etcdutl, kubectl })
     }
 }
 
 /// Finds kwok, which only the bench needs.
 pub(crate) async fn kwok() -> Result<PathBuf, Error> {
-    let [_, _, _, kwok] = find(&["--with", "kwok"]).await?;
+    let [_, _, _, _, kwok] = find(&["--with", "kwok"]).await?;
     Ok(kwok)
 }
 

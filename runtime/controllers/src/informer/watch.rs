@@ -23,9 +23,10 @@ use crate::metrics::Metrics;
 /// 12 kB each with their images, so a page is 1.2 MB of text; the 500 of Kubernetes' own clients would be 6 MB.
 const PAGE_SIZE: u32 = 100;
 
-/// The pause before the version is asked for after the watch was interrupted. A restored store interrupts all watches, and the
-/// longer the question waits, the more the versions of the new history may exceed those of the old one.
-const INTERRUPTION_PAUSE: Duration = Duration::from_secs(1);
+/// The pause before the version is asked for when a list begins, from which the answer may be compared, and after the watch was
+/// interrupted. A restored store interrupts all watches, and the longer the question waits, the more the versions of the new
+/// history may exceed those of the old one.
+const QUESTION_PAUSE: Duration = Duration::from_secs(1);
 
 /// How many questions for the version have to fail in a row before the health check fails. A single one may be bad luck.
 const MAX_FAILURES: u32 = 2;
@@ -45,8 +46,8 @@ pub(crate) struct Watch<S: InformerStore> {
     fields: Option<String>,
     newest: Mutex<NewestVersion>,
     informers: Mutex<Vec<Weak<Informer<S>>>>,
-    /// The watch was interrupted.
-    interrupted: Notify,
+    /// The version has to be asked for soon.
+    question: Notify,
     /// Everything has to be listed again.
     relist: Notify,
 }
@@ -67,7 +68,7 @@ impl<S: InformerStore> Watch<S> {
             fields: None,
             newest: Mutex::default(),
             informers: Mutex::default(),
-            interrupted: Notify::new(),
+            question: Notify::new(),
             relist: Notify::new(),
         }
     }
@@ -113,6 +114,7 @@ impl<S: InformerStore> Watch<S> {
         if informers.is_empty() {
             return self.relist.notified().await;
         }
+        self.question.notify_one();
         let config = watcher::Config { field_selector: self.fields.clone(), ..watcher::Config::default() };
         // The stream has some kilobytes, which would be a part of every future that holds this one.
         let mut events = Box::pin(watcher(self.api.clone(), config.page_size(PAGE_SIZE)).default_backoff());
@@ -137,7 +139,7 @@ impl<S: InformerStore> Watch<S> {
     fn on_interruption(&self, informers: &[Arc<Informer<S>>], error: &watcher::Error) {
         let (kind, error) = (self.kind, describe(error));
         tracing::warn!(kind, %error, "watch interrupted; trying again");
-        self.interrupted.notify_one();
+        self.question.notify_one();
         for informer in informers {
             informer.on_interruption(format!("the watch of {kind} is interrupted: {error}"));
         }
@@ -150,7 +152,7 @@ impl<S: InformerStore> Watch<S> {
         loop {
             tokio::select! {
                 () = sleep(self.history.version_period) => {}
-                () = self.interrupted.notified() => sleep(INTERRUPTION_PAUSE).await,
+                () = self.question.notified() => sleep(QUESTION_PAUSE).await,
             }
             let informers = present(&self.informers());
             if informers.is_empty() {

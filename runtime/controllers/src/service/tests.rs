@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api_server::{ApiServer, history};
+use crate::api_server::{ApiServer, Backup, history};
 use crate::health::Health;
 use crate::informer::StoreHistory;
 use crate::model::{self, Random, uid};
@@ -326,6 +326,16 @@ async fn after_random_events_the_cloud_has_what_the_cluster_asks_for() {
 /// Watches are silent after the API server's store went back, and nothing else says that the store did.
 #[tokio::test(start_paused = true)]
 async fn after_a_restored_backup_all_is_listed_again_and_nothing_is_deleted() {
+    all_is_listed_again_and_nothing_is_deleted_after(ApiServer::restore).await;
+}
+
+/// Watches are begun again as after any interruption.
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_is_restored_with_raised_versions_deletes_nothing_either() {
+    all_is_listed_again_and_nothing_is_deleted_after(ApiServer::restore_raised).await;
+}
+
+async fn all_is_listed_again_and_nothing_is_deleted_after(restore: fn(&ApiServer, Backup)) {
     let mut cluster = TestCluster { history: StoreHistory::default(), ..TestCluster::new() };
     cluster.create("old");
     let running = cluster.start();
@@ -345,7 +355,7 @@ async fn after_a_restored_backup_all_is_listed_again_and_nothing_is_deleted() {
     cluster.calls_during(SECOND * 60).await;
     assert!(cluster.address("new").is_some());
 
-    cluster.api.restore(backup);
+    restore(&cluster.api, backup);
     let changed = json!({"spec": {"ports": [{"port": 8443, "nodePort": 30080}]}});
     cluster.api.change("services", "shop/old", &changed);
     let calls = cluster.calls_during(SECOND * 30).await;

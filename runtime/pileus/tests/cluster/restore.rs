@@ -1,9 +1,11 @@
 //! The store of the API server is restored from a backup while Pileus runs: resource versions go back, and watches that
-//! begin in the future are silent.
+//! begin in the future are silent; or they are raised, and all watches begin again.
 
+use std::path::Path;
 use std::time::Duration;
 
 use pileus_dev::nodes::node;
+use pileus_dev::{Error, Kubernetes};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::time;
@@ -17,6 +19,17 @@ const NOTICED: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn a_restored_backup_is_noticed_and_nothing_is_deleted_on_it() {
+    is_noticed_and_nothing_is_deleted(Kubernetes::restore).await;
+}
+
+#[tokio::test]
+async fn a_backup_that_is_restored_with_raised_versions_is_noticed_as_well() {
+    is_noticed_and_nothing_is_deleted(Kubernetes::restore_raised).await;
+}
+
+async fn is_noticed_and_nothing_is_deleted(
+    restore: impl AsyncFnOnce(&mut Kubernetes, &Path) -> Result<(), Error>,
+) {
     let mut world = World::new().await;
     // A leader that can't renew its Lease ends.
     world.flags = vec!["--leader-elect=false"];
@@ -35,7 +48,7 @@ async fn a_restored_backup_is_noticed_and_nothing_is_deleted_on_it() {
     }
     assert_eq!(world.cloud.all(Object::LoadBalancer).await.unwrap().len(), 2);
 
-    world.kubernetes.restore(backup.path()).await.unwrap();
+    restore(&mut world.kubernetes, backup.path()).await.unwrap();
     assert!(get(&world, "new").await.is_none());
     change(&world, "old", json!({"spec": {"ports": [{"port": 8443}]}})).await;
     world.cloud.create(json!({"name": "late"})).await;
