@@ -13,13 +13,13 @@
 #[cfg(test)]
 mod scenarios;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use pileus_cloud::ProviderId;
 
+use crate::facts::Labels;
 use crate::facts::service::NodeSelector;
 
 /// What a provider claims for itself.
@@ -180,11 +180,7 @@ impl Claims {
     }
 
     /// Which provider a Node with these labels and this provider ID belongs to.
-    pub fn owner_of_node(
-        &self,
-        labels: &BTreeMap<String, String>,
-        provider_id: Option<&ProviderId>,
-    ) -> NodeOwner {
+    pub fn owner_of_node(&self, labels: &Labels, provider_id: Option<&ProviderId>) -> NodeOwner {
         let has_scheme = |claim: &&Claim| {
             provider_id.is_some_and(|id| claim.schemes.iter().any(|scheme| scheme == id.scheme()))
         };
@@ -402,6 +398,6 @@ mod tests {
             assert_eq!(claims.owner_of_node(&labels, id.as_ref()), expected, "{row}");
         }
         let alone = Claims::of_only_provider("only", texts(&["a"]));
-        assert_eq!(alone.owner_of_node(&BTreeMap::new(), None), of("only"));
+        assert_eq!(alone.owner_of_node(&Labels::default(), None), of("only"));
     }
 }

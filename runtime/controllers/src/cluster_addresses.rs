@@ -148,7 +148,7 @@ pub(crate) fn addresses_of_node(
     addresses: Vec<Address>,
     owner: impl Fn(IpAddr) -> Option<Owner>,
 ) -> (Vec<Address>, Vec<String>) {
-    let is_control_plane = LABELS_CONTROL_PLANE.iter().any(|key| node.labels.contains_key(*key));
+    let is_control_plane = LABELS_CONTROL_PLANE.iter().any(|key| node.labels.contains_key(key));
     let mut left_out = Vec::new();
     let mut is_free = |address: &Address| {
         let Ok(ip) = address.value.parse::<IpAddr>() else { return true };

@@ -5,13 +5,14 @@ mod object;
 #[cfg(test)]
 mod testing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
 use pileus_cloud::{Address, AddressKind, NodeReference, ProviderId};
 
 use crate::claims::{Claims, NodeOwner};
+use crate::facts::Labels;
 use crate::well_known::{
     ANNOTATION_NODE_IP, ANNOTATION_NODE_MANAGER, ANNOTATION_OWNED_LABELS, ANNOTATION_RELEASE_DELETION,
     CONDITION_MACHINE_ABSENT, LABEL_EXCLUDE, LABELS_ZONE, REASON_ROUTE_CREATED, TAINT_AUTOSCALER_DELETES,
@@ -71,7 +72,7 @@ pub struct NodeFacts {
     /// The addresses that the kubelet's `--node-ip` asks for.
     pub node_ips: NodeIps,
     /// `metadata.labels`.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// The keys of the labels that Pileus owns, from [`ANNOTATION_OWNED_LABELS`].
     pub owned_labels: BTreeSet<String>,
     /// Whether its own node manager writes what comes from the instance: it has [`ANNOTATION_NODE_MANAGER`].
@@ -118,7 +119,7 @@ impl NodeFacts {
                 pod_cidrs: parse_cidrs(&spec.pod_cidrs),
             })?),
         };
-        let labels = metadata.labels.unwrap_or_default();
+        let labels = Labels::from(metadata.labels.unwrap_or_default());
         let annotation = |key| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
         let owned = annotation(ANNOTATION_OWNED_LABELS).map_or("", String::as_str).split(',');
         let find = |kind| status.conditions.iter().find(|condition| condition.r#type == kind);
@@ -187,7 +188,7 @@ impl NodeFacts {
     /// as false includes it. An empty value, or one that isn't a boolean, excludes it.
     pub fn is_excluded(&self) -> bool {
         let value = self.labels.get(LABEL_EXCLUDE);
-        value.is_some_and(|value| !matches!(&**value, "0" | "f" | "F" | "FALSE" | "false" | "False"))
+        value.is_some_and(|value| !matches!(value, "0" | "f" | "F" | "FALSE" | "false" | "False"))
     }
 
     /// Whether the cluster autoscaler is about to remove the instance.
@@ -197,7 +198,7 @@ impl NodeFacts {
 
     /// The zone from its labels.
     pub fn zone(&self) -> Option<&str> {
-        LABELS_ZONE.iter().find_map(|key| self.labels.get(*key)).map(String::as_str)
+        LABELS_ZONE.iter().find_map(|key| self.labels.get(key))
     }
 
     /// The Node as the provider may see it: only with the labels that the provider reads.
@@ -219,7 +220,7 @@ impl NodeFacts {
 
     /// Its labels with these keys, ordered by key. A `*` at the end of a key stands for any text.
     pub fn labels_of(&self, keys: &[String]) -> Vec<(String, String)> {
-        self.labels_with(keys).map(|(key, value)| (key.clone(), value.clone())).collect()
+        self.labels_with(keys).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
     /// Whether another version of the Node has the same labels with these keys.
@@ -227,7 +228,7 @@ impl NodeFacts {
         self.labels_with(keys).eq(other.labels_with(keys))
     }
 
-    fn labels_with<'a>(&'a self, keys: &'a [String]) -> impl Iterator<Item = (&'a String, &'a String)> {
+    fn labels_with<'a>(&'a self, keys: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
         let is_meant = |label: &str, key: &String| match key.strip_suffix('*') {
             Some(beginning) => label.starts_with(beginning),
             None => label == key,
@@ -312,10 +313,7 @@ mod tests {
     #[test]
     fn a_label_is_named_by_its_key_or_by_the_beginning_of_it() {
         let keys = ["a", "b", "example.com/pool", "example.com/zone", "example.community/x"];
-        let node = NodeFacts {
-            labels: keys.map(|key| (key.to_owned(), "1".to_owned())).into(),
-            ..NodeFacts::registered("a")
-        };
+        let node = NodeFacts { labels: keys.map(|key| (key, "1")).into(), ..NodeFacts::registered("a") };
         for (named, expected) in [
             (&["b", "a", "b"][..], &["a", "b"][..]),
             (&["missing", "exampl"], &[]),
@@ -330,7 +328,7 @@ mod tests {
             assert_eq!(labels.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), expected, "{named:?}");
             for key in keys {
                 let mut changed = node.clone();
-                changed.labels.insert(key.to_owned(), "2".to_owned());
+                changed.labels.insert(key, "2");
                 assert_eq!(node.has_labels_of(&changed, &named), !expected.contains(&key), "{named:?} {key}");
                 changed.labels.remove(key);
                 assert_eq!(node.has_labels_of(&changed, &named), !expected.contains(&key), "{named:?} {key}");

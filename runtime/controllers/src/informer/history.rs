@@ -78,7 +78,7 @@ mod tests {
         tokio::spawn(async move { watched.watch(CancellationToken::new()).await });
         tokio::spawn(async move { watches.run(CancellationToken::new()).await });
         services.join_watches().await;
-        let tier = || nodes.get("a").unwrap().labels["tier"].clone();
+        let tier = || nodes.get("a").unwrap().labels["tier"].to_owned();
         let service = |port: u32| {
             let metadata = json!({"namespace": "shop", "name": "web", "uid": "uid-web"});
             let spec = json!({"type": "LoadBalancer", "ports": [{"port": port}]});

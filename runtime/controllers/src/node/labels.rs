@@ -59,10 +59,10 @@ pub(super) fn label_changes(node: &NodeFacts, instance: &Instance) -> LabelChang
     let ours: BTreeMap<_, _> = extra.filter(|(key, value)| may_own(key, value)).collect();
     let owned: BTreeSet<_> = ours.keys().map(|key| (*key).to_owned()).collect();
     let lost = node.owned_labels.difference(&owned);
-    let lost = lost.filter(|key| !is_reserved(key) && node.labels.contains_key(*key));
+    let lost = lost.filter(|key| !is_reserved(key) && node.labels.contains_key(key));
     changes.extend(lost.map(|key| (key.clone(), None)));
     changes.extend(ours.into_iter().map(|(key, value)| (key.to_owned(), Some(value.to_owned()))));
-    changes.retain(|key, value| node.labels.get(key) != value.as_ref());
+    changes.retain(|key, value| node.labels.get(key) != value.as_deref());
     LabelChanges { changes, owned: (owned != node.owned_labels).then_some(owned) }
 }
 
@@ -79,7 +79,7 @@ fn topology_labels(node: &NodeFacts, instance: &Instance) -> impl Iterator<Item 
     let reported = topology_facts(instance).into_iter();
     let reported: BTreeMap<_, _> = reported
         .filter_map(|(keys, value)| {
-            Some((keys, value.as_ref().filter(|value| !value.is_empty() && is_value(value))?))
+            Some((keys, value.as_deref().filter(|value| !value.is_empty() && is_value(value))?))
         })
         .collect();
     TOPOLOGY_LABELS.into_iter().flat_map(move |keys| {
@@ -92,7 +92,7 @@ fn topology_labels(node: &NodeFacts, instance: &Instance) -> impl Iterator<Item 
             (None, Some(value)) => vec![(current, value)],
             (None, None) => Vec::new(),
         };
-        pairs.into_iter().map(|(key, value)| (key.to_owned(), value.clone())).collect::<Vec<_>>()
+        pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect::<Vec<_>>()
     })
 }
 
@@ -152,6 +152,7 @@ fn is_label(key: &str, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Labels;
     use pileus_cloud::{InstanceState, ProviderId};
 
     type Pairs = &'static [(&'static str, &'static str)];
@@ -332,7 +333,7 @@ mod tests {
         let [current, old] = LABELS_ZONE;
         let joining = node(ALONE, &[]);
         let initialized = NodeFacts { taints: Vec::new(), ..joining.clone() };
-        let bare = NodeFacts { labels: BTreeMap::new(), ..initialized.clone() };
+        let bare = NodeFacts { labels: Labels::default(), ..initialized.clone() };
         for (claim, node, reported, expected) in [
             ("a Node that joins gets it", &joining, "z", &[(old, "z")][..]),
             ("an equal value stays alone", &initialized, "z", &[]),
@@ -361,8 +362,8 @@ mod tests {
             assert_eq!(show(&planned).0, changes);
             for (key, value) in planned.changes {
                 match value {
-                    Some(value) => drop(node.labels.insert(key, value)),
-                    None => drop(node.labels.remove(&key)),
+                    Some(value) => node.labels.insert(&key, &value),
+                    None => node.labels.remove(&key),
                 }
             }
             node.owned_labels = planned.owned.unwrap_or(node.owned_labels);

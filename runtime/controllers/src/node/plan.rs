@@ -199,6 +199,7 @@ fn remaining_taints(node: &NodeFacts) -> Vec<Taint> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Labels;
     use crate::facts::node::NetworkUnavailable;
     use pileus_cloud::{AddressKind, InstanceState};
     use proptest::prelude::*;
@@ -242,9 +243,9 @@ mod tests {
                 }
                 for (key, value) in labels {
                     match value {
-                        Some(value) => node.labels.insert(key, value),
+                        Some(value) => node.labels.insert(&key, &value),
                         None => node.labels.remove(&key),
-                    };
+                    }
                 }
                 node.owned_labels = owned_labels.unwrap_or(std::mem::take(&mut node.owned_labels));
                 node.taints = taints.unwrap_or(std::mem::take(&mut node.taints));
@@ -328,7 +329,7 @@ mod tests {
             );
             // An initialized Node doesn't need routes.
             let mut works = NodeFacts { network_unavailable: condition, ..initialized() };
-            works.labels.clear();
+            works.labels = Labels::default();
             assert_eq!(settle(&mut works), Plan::Nothing);
         }
     }
@@ -400,7 +401,7 @@ mod tests {
         let both = Instance { addresses: moved.addresses, ..resized };
         let mut node = initialized();
         assert_eq!(settle(&mut node, &both), (2, None));
-        assert_eq!(node.labels["node.kubernetes.io/instance-type"], "t2.large");
+        assert_eq!(&node.labels["node.kubernetes.io/instance-type"], "t2.large");
         assert_eq!(node.addresses[0].value, "10.0.0.2");
     }
 
@@ -445,7 +446,7 @@ mod tests {
             let resized = Instance { instance_type: Some("t2.large".to_owned()), ..instance() };
             let mut works = NodeFacts { node_ips, ..initialized() };
             assert_eq!(settle(&mut works, &resized), (1, Some(why)));
-            assert_eq!(works.labels["node.kubernetes.io/instance-type"], "t2.large");
+            assert_eq!(&works.labels["node.kubernetes.io/instance-type"], "t2.large");
         }
     }
 
@@ -496,7 +497,7 @@ mod tests {
             provider_id in prop::option::of(Just(ProviderId::parse("fake://given").unwrap())),
         ) -> NodeFacts {
             let node_ips = NodeIps::Given(hint.map(|n| [10, 0, 0, n].into()).into_iter().collect());
-            NodeFacts { provider_id, taints, node_ips, labels, owned_labels, ..node() }
+            NodeFacts { provider_id, taints, node_ips, labels: labels.into(), owned_labels, ..node() }
         }
     }
 
@@ -540,10 +541,10 @@ mod tests {
             for (key, value) in given.labels.iter().filter(|(key, _)| !given.owned_labels.contains(*key)) {
                 prop_assert!(zone(key) || is_adopted(key, value) || node.labels.get(key) == Some(value), "{key} changed");
             }
-            for key in given.labels.keys().filter(|key| crate::well_known::is_reserved(key)) {
+            for (key, _) in given.labels.iter().filter(|(key, _)| crate::well_known::is_reserved(key)) {
                 prop_assert!(node.labels.contains_key(key), "{key} was removed");
             }
-            for (key, value) in node.labels.iter().filter(|(key, _)| !given.labels.contains_key(*key)) {
+            for (key, value) in node.labels.iter().filter(|(key, _)| !given.labels.contains_key(key)) {
                 prop_assert!(zone(key) || node.owned_labels.contains(key) || key.ends_with("/instance-type")
                     || key.ends_with("/region"), "{key}={value} has no owner");
             }

@@ -357,8 +357,9 @@ mod tests {
     }
 
     fn labelled(node: NodeFacts, key: &str, value: &str) -> NodeFacts {
-        let labels = node.labels.iter().map(|(key, value)| (key.clone(), value.clone()));
-        NodeFacts { labels: labels.chain([(key.to_owned(), value.to_owned())]).collect(), ..node }
+        let mut node = node;
+        node.labels.insert(key, value);
+        node
     }
 
     fn addressed(node: NodeFacts) -> NodeFacts {

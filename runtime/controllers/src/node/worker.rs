@@ -660,7 +660,7 @@ mod tests {
         pass(PERIOD * 4).await;
         let facts = running.api.get("a").facts();
         assert!(!facts.is_uninitialized());
-        assert_eq!(facts.labels.get("topology.kubernetes.io/region").map(String::as_str), Some("eu"));
+        assert_eq!(facts.labels.get("topology.kubernetes.io/region"), Some("eu"));
         assert!(!facts.labels.contains_key("topology.kubernetes.io/zone"));
         assert_eq!(facts.addresses.len(), 1, "{:?}", facts.addresses);
         let notes = told(&running, "Left out of");
@@ -763,7 +763,7 @@ mod tests {
         assert_eq!(running.api.writes().len(), 3, "our own writes trigger no lookup");
         assert_eq!(running.lookups(), [(Purpose::Refresh, 3); 2]);
         let labels = running.api.get("n1").facts().labels;
-        assert_eq!(labels["node.kubernetes.io/instance-type"], "large");
+        assert_eq!(&labels["node.kubernetes.io/instance-type"], "large");
         assert_eq!(running.api.events(), Vec::<String>::new(), "a refresh records no event");
         running.end().await;
     }

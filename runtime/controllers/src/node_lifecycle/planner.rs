@@ -482,7 +482,7 @@ mod tests {
         let left_alone = |_: &NodeFacts| Ok(Answer::Unmanaged(Stance::LeftAlone));
         let mut planner = LifecyclePlanner::new(provider(), false);
         let heartbeat = || NodeFacts { resource_version: "9".to_owned(), ..node("a") };
-        let labeled = || NodeFacts { labels: [("pool".to_owned(), "b".to_owned())].into(), ..node("a") };
+        let labeled = || NodeFacts { labels: [("pool", "b")].into(), ..node("a") };
         let renewed = || NodeFacts { uid: "other".to_owned(), ..labeled() };
         for (second, node, asked) in [
             (0, node("a"), 1),
@@ -511,12 +511,8 @@ mod tests {
             ("another instance", |node| node.provider_id = Some(ProviderId::parse("model://b").unwrap()), 0),
             ("ready", |node| node.readiness = Readiness::True, 0),
             ("being deleted", |node| node.is_deleting = true, 0),
-            (
-                "another label that the provider reads",
-                |node| drop(node.labels.insert("pool".into(), "b".into())),
-                0,
-            ),
-            ("another label", |node| drop(node.labels.insert("x".into(), "y".into())), 1),
+            ("another label that the provider reads", |node| node.labels.insert("pool", "b"), 0),
+            ("another label", |node| node.labels.insert("x", "y"), 1),
         ];
         for (row, change, deleted) in rows {
             let (mut planner, mut findings) = (LifecyclePlanner::new(provider(), false), Findings::default());

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use pileus_cloud::{Address, AddressKind, ProviderId};
@@ -49,14 +50,15 @@ impl Conflict {
 }
 
 /// The order of Nodes that claim the same: one that isn't being deleted comes first, then the oldest.
-type Rank = (bool, Timestamp, String);
+type Rank = (bool, Timestamp, Arc<str>);
 
-/// The identities of all Nodes.
+/// The identities of all Nodes. The two sets are indexes: a set for each provider ID and each address would take half a kilobyte
+/// for its one element.
 #[derive(Debug, Default)]
 pub(super) struct Identities {
-    nodes: HashMap<String, Identity>,
-    ids: HashMap<ProviderId, BTreeSet<Rank>>,
-    addresses: HashMap<IpAddr, BTreeSet<String>>,
+    nodes: HashMap<Arc<str>, Identity>,
+    ids: BTreeSet<(ProviderId, Rank)>,
+    addresses: BTreeSet<(IpAddr, Arc<str>)>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -72,7 +74,7 @@ struct Identity {
 impl Identity {
     fn of(node: &NodeFacts) -> Self {
         Self {
-            rank: (node.is_deleting, node.created_at, node.name.clone()),
+            rank: (node.is_deleting, node.created_at, Arc::from(node.name.as_str())),
             id: node.provider_id.clone(),
             internal: ips(&node.addresses, AddressKind::InternalIp),
             external: ips(&node.addresses, AddressKind::ExternalIp),
@@ -96,18 +98,19 @@ impl Identities {
     /// Takes the identity of a Node as it is now. Returns the provider IDs whose first Node may be another one since.
     pub(super) fn set(&mut self, node: &NodeFacts) -> Vec<ProviderId> {
         let identity = Identity::of(node);
-        if self.nodes.get(&node.name) == Some(&identity) {
+        if self.nodes.get(node.name.as_str()) == Some(&identity) {
             return Vec::new();
         }
         let mut changed = self.remove(&node.name);
+        let name = Arc::clone(&identity.rank.2);
         if let Some(id) = &identity.id {
-            self.ids.entry(id.clone()).or_default().insert(identity.rank.clone());
+            self.ids.insert((id.clone(), identity.rank.clone()));
             changed.push(id.clone());
         }
         for ip in identity.internal.iter().chain(&identity.external) {
-            self.addresses.entry(*ip).or_default().insert(node.name.clone());
+            self.addresses.insert((*ip, Arc::clone(&name)));
         }
-        self.nodes.insert(node.name.clone(), identity);
+        self.nodes.insert(name, identity);
         changed
     }
 
@@ -115,26 +118,24 @@ impl Identities {
     pub(super) fn remove(&mut self, name: &str) -> Vec<ProviderId> {
         let Some(identity) = self.nodes.remove(name) else { return Vec::new() };
         for ip in identity.internal.iter().chain(&identity.external) {
-            if let Some(names) = self.addresses.get_mut(ip) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.addresses.remove(ip);
-                }
-            }
+            self.addresses.remove(&(*ip, Arc::clone(&identity.rank.2)));
         }
         let Some(id) = identity.id else { return Vec::new() };
-        if let Some(ranks) = self.ids.get_mut(&id) {
-            ranks.remove(&identity.rank);
-            if ranks.is_empty() {
-                self.ids.remove(&id);
-            }
-        }
+        self.ids.remove(&(id.clone(), identity.rank));
         vec![id]
     }
 
     /// The names of the Nodes with this provider ID, the one that keeps it first.
     pub(super) fn with_id(&self, id: &ProviderId) -> impl Iterator<Item = &str> {
-        self.ids.get(id).into_iter().flatten().map(|(_, _, name)| name.as_str())
+        let first = (false, Timestamp::MIN, Arc::default());
+        let of_id = self.ids.range((id.clone(), first)..).take_while(move |(of, _)| of == id);
+        of_id.map(|(_, (_, _, name))| &**name)
+    }
+
+    /// The names of the Nodes with this address.
+    fn with_address(&self, ip: IpAddr) -> impl Iterator<Item = &str> {
+        let of_ip = self.addresses.range((ip, Arc::default())..).take_while(move |(of, _)| *of == ip);
+        of_ip.map(|(_, name)| &**name)
     }
 
     /// The Node that keeps the provider ID of this Node, where it is another one.
@@ -159,20 +160,20 @@ impl Identities {
         }
         let own = Identity::of(node);
         internal.iter().find_map(|ip| {
-            let others = self.addresses.get(ip)?.iter().filter_map(|name| self.nodes.get(name));
-            let mut others = others.filter(|other| other.rank.2 != node.name);
+            let others = self.with_address(*ip).filter(|name| *name != node.name);
+            let mut others = others.filter_map(|name| self.nodes.get(name));
             let keeps = |other: &&Identity| {
                 let is_older = other.rank < own.rank || !own.internal.contains(ip);
                 other.is_live && other.internal.contains(ip) && is_older
             };
-            let other = others.find(keeps)?.rank.2.clone();
+            let other = others.find(keeps)?.rank.2.to_string();
             Some(Conflict::Address { ip: *ip, other })
         })
     }
 
     /// A Node with this address.
     pub(super) fn node_with(&self, ip: IpAddr) -> Option<&str> {
-        self.addresses.get(&ip)?.first().map(String::as_str)
+        self.with_address(ip).next()
     }
 }
 

@@ -1,12 +1,13 @@
 //! A Node for tests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use pileus_cloud::{Address, AddressKind, ProviderId};
 
 use super::{NodeFacts, NodeIps, Readiness, Taint};
 use crate::claims::NodeOwner;
+use crate::facts::Labels;
 use crate::model::PROVIDER;
 use crate::well_known::TAINT_UNINITIALIZED;
 
@@ -33,7 +34,7 @@ impl NodeFacts {
             addresses: vec![Address::new(AddressKind::Hostname, name)],
             system_uuid: None,
             node_ips: NodeIps::Given(Vec::new()),
-            labels: BTreeMap::new(),
+            labels: Labels::default(),
             owned_labels: BTreeSet::new(),
             has_node_manager: false,
             readiness: Readiness::Unknown,

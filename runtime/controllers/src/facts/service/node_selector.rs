@@ -1,8 +1,9 @@
 //! Which Nodes a Service chooses: a label selector, in the form of `kubectl get --selector`. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::iter::Peekable;
 
+use crate::facts::Labels;
 use crate::label_syntax::{is_key, is_value};
 
 /// What the labels of a Node must fulfill. Without requirements it matches every Node.
@@ -64,13 +65,13 @@ impl NodeSelector {
     }
 
     /// Whether a Node with these labels fulfills all requirements.
-    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.is_met(labels))
     }
 }
 
 impl Requirement {
-    fn is_met(&self, labels: &BTreeMap<String, String>) -> bool {
+    fn is_met(&self, labels: &Labels) -> bool {
         let Self { key, values, is_negated } = self;
         let value = labels.get(key);
         let is_one = value.is_some_and(|value| values.as_ref().is_none_or(|values| values.contains(value)));
