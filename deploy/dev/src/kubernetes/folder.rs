@@ -66,7 +66,8 @@ mod tests {
         let foreign = parent.path().join("pileus-kubernetes-notes");
         fs::create_dir(&foreign).unwrap();
 
-        drop(lock);
+        // Closing the file isn't enough: a process that another test starts right now still has it open.
+        lock.unlock().unwrap();
         let _other = Folder::new_in(parent.path()).unwrap();
         assert!(owned.path().exists());
         assert!(foreign.exists());
