@@ -32,7 +32,7 @@ impl NewestVersion {
         self.number = self.number.max(version.parse().unwrap_or_default());
     }
 
-    /// The store went back, as another watch noticed.
+    /// The store went back: what was seen of it means nothing any more.
     pub(super) const fn forget(&mut self) {
         *self = Self { number: 0, present: 0, rollbacks: self.rollbacks.saturating_add(1) };
     }
@@ -43,11 +43,10 @@ impl NewestVersion {
         let Ok(number) = version.parse::<u128>() else { return false };
         let went_back = asked.excludes(number) && asked.rollbacks == self.rollbacks;
         if went_back {
-            *self = Self { number, present: number, rollbacks: self.rollbacks.saturating_add(1) };
-        } else {
-            self.number = self.number.max(number);
-            self.present = self.present.max(number);
+            self.forget();
         }
+        self.number = self.number.max(number);
+        self.present = self.present.max(number);
         went_back
     }
 

@@ -356,8 +356,7 @@ mod tests {
         }
     }
 
-    fn labelled(node: NodeFacts, key: &str, value: &str) -> NodeFacts {
-        let mut node = node;
+    fn labelled(mut node: NodeFacts, key: &str, value: &str) -> NodeFacts {
         node.labels.insert(key, value);
         node
     }
