@@ -54,7 +54,7 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     let mut cluster = arguments.cluster();
     let cli::Plan { provider: path, kubeconfig, controllers, route_controller, json, verbose, .. } =
         arguments;
-    let cli::Plan { compiled, stored, .. } = arguments;
+    let folders = (arguments.compiled, arguments.stored);
     let mut routes = route_controller.route(cluster.clone(), &controllers)?;
     let secrets = Secrets::default();
     let document = CloudProvider::read(&path, &secrets)?;
@@ -69,8 +69,7 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     let settings =
         PlanSettings { cluster, routes, classes: document.classes.clone(), is_default: document.is_default };
     let metrics = Metrics::register(&mut Registry::default());
-    let provider =
-        DryRunProvider::load(document, (compiled, stored), cluster::addresses(&config), &metrics).await?;
+    let provider = DryRunProvider::load(document, folders, cluster::addresses(&config), &metrics).await?;
     let provider = provider.with_controllers(&controllers);
     let owned = provider.owned(&settings.cluster).await;
     let listed = owned.as_deref().unwrap_or_default();
