@@ -67,6 +67,8 @@ struct State {
     refusals: VecDeque<u16>,
     /// The number of reads of single objects that fail from now on, by resource.
     failing_reads: BTreeMap<&'static str, usize>,
+    /// The events, by name.
+    posted: BTreeMap<String, Value>,
     /// The events, as `Reason name`.
     events: Vec<String>,
     /// The notes of the events, as `METHOD name: note`.
@@ -117,6 +119,11 @@ impl ApiServer {
     /// Takes the recorded events.
     pub(crate) fn events(&self) -> Vec<String> {
         std::mem::take(&mut self.state().events)
+    }
+
+    /// Deletes the events, as an operator may.
+    pub(crate) fn forget_events(&self) {
+        self.state().posted.clear();
     }
 
     /// The notes of all events so far.
@@ -243,11 +250,19 @@ impl ApiServer {
         match route(head.uri.path()) {
             None => {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let mut state = self.state();
+                let own = text(&body["metadata"]["name"]);
+                let repeated = head.uri.path().split_once("/events/").map(|(_, repeated)| repeated);
+                if repeated.is_some_and(|repeated| !state.posted.contains_key(repeated)) {
+                    return reply(404, &json!({"reason": "NotFound", "code": 404}));
+                }
+                let posted = state.posted.entry(repeated.map_or(own, str::to_owned)).or_default();
+                merge(posted, &body);
+                let body = posted.clone();
                 let name = text(&body["regarding"]["name"]);
                 let namespace = body["regarding"]["namespace"].as_str().unwrap_or("default");
                 let path = format!("/namespaces/{namespace}/events");
                 assert!(head.uri.path().contains(&path), "an event of {namespace}/{name} elsewhere");
-                let mut state = self.state();
                 state.events.push(format!("{} {name}", text(&body["reason"])));
                 state.notes.push(format!("{} {name}: {}", head.method, text(&body["note"])));
                 drop(state);

@@ -6,14 +6,19 @@
 //! and counted.
 
 mod reason;
+mod series;
 mod spam_filter;
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -23,6 +28,7 @@ use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
 use crate::metrics::Metrics;
 pub use reason::Reason;
+use series::SeriesTable;
 use spam_filter::SpamFilter;
 
 /// The length of each queue: one event each for so many Nodes that join at once.
@@ -41,30 +47,47 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest note that the API server accepts, in bytes.
 const MAX_NOTE: usize = 1024;
 
-/// How long a [`Recorder`] counts repetitions of an event in its series (kube's `CACHE_TTL`).
-const SERIES_TTL: Duration = Duration::from_mins(6);
+/// The namespace of events about objects that have none.
+const DEFAULT_NAMESPACE: &str = "default";
 
-/// A recorder for each note. A single recorder would merge all events of one object and reason into a series that shows the
-/// first note: a user would read why a Node failed at first, not why it fails now.
-struct Recorders {
-    client: Client,
-    reporter: Reporter,
-    by_note: HashMap<Option<String>, (Recorder, Instant)>,
+/// What an event is about.
+#[derive(Debug, Hash)]
+struct Object {
+    api_version: &'static str,
+    kind: &'static str,
+    namespace: Option<String>,
+    name: String,
+    uid: Option<String>,
 }
 
-impl Recorders {
-    /// The recorder for this event's note.
-    fn recorder(&mut self, event: &Event, now: Instant) -> Recorder {
-        self.by_note.retain(|_, (_, used)| now.duration_since(*used) <= SERIES_TTL);
-        let new = || Recorder::new(self.client.clone(), self.reporter.clone());
-        let (recorder, used) = self.by_note.entry(event.note.clone()).or_insert_with(|| (new(), now));
-        *used = now;
-        recorder.clone()
+impl Object {
+    fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
+    }
+
+    /// The name of the first event of a series about it.
+    fn event_name(&self, first: Timestamp) -> String {
+        format!("{}.{:x}", self.name, first.as_nanosecond())
+    }
+
+    fn reference(self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(self.api_version.to_owned()),
+            kind: Some(self.kind.to_owned()),
+            namespace: self.namespace,
+            name: Some(self.name),
+            uid: self.uid,
+            ..ObjectReference::default()
+        }
     }
 }
 
-/// An event, the object that it is about, and its reason.
-type Waiting = (Event, ObjectReference, Reason);
+/// An event that waits to be sent.
+struct Waiting {
+    object: Object,
+    reason: Reason,
+    note: String,
+}
 
 /// Records the events of one component. Clones share the queues.
 #[derive(Clone)]
@@ -76,10 +99,15 @@ pub struct Events {
 
 /// Sends the events of one component.
 struct Sender {
+    client: Client,
+    /// The component, and the name of this process.
+    reporter: (String, String),
     problems: mpsc::Receiver<Waiting>,
     normal: mpsc::Receiver<Waiting>,
     filter: SpamFilter,
-    recorders: Recorders,
+    series: SeriesTable,
+    /// Makes the keys of `filter` and `series`.
+    hashes: RandomState,
     metrics: Metrics,
     /// No normal event is sent before.
     pause_ends: Instant,
@@ -88,8 +116,8 @@ struct Sender {
 impl Sender {
     /// Sends events until both queues are closed and empty.
     async fn run(mut self) {
-        while let Some((event, object, reason)) = self.next().await {
-            self.send(event, object, &reason).await;
+        while let Some(waiting) = self.next().await {
+            self.send(waiting).await;
         }
     }
 
@@ -107,25 +135,69 @@ impl Sender {
         }
     }
 
-    async fn send(&mut self, event: Event, object: ObjectReference, reason: &Reason) {
-        let (started, metrics) = (Instant::now(), &self.metrics);
-        let of = object.uid.as_ref().or(object.name.as_ref()).cloned().unwrap_or_default();
-        if !self.filter.allow(of, reason.limit().to_owned(), started) {
-            return metrics.count_event("withheld");
+    async fn send(&mut self, event: Waiting) {
+        let Waiting { object, reason, .. } = &event;
+        let (started, reason) = (Instant::now(), reason.clone());
+        if !self.filter.allow(self.hashes.hash_one((object, reason.limit())), started) {
+            return self.metrics.count_event("withheld");
         }
-        let recorder = self.recorders.recorder(&event, started);
-        match tokio::time::timeout(SEND_TIMEOUT, recorder.publish(&event, &object)).await {
-            Ok(Ok(())) => metrics.count_event("sent"),
-            Err(_elapsed) => metrics.count_event("failed"),
+        match tokio::time::timeout(SEND_TIMEOUT, self.publish(event, started)).await {
+            Ok(Ok(())) => self.metrics.count_event("sent"),
+            Err(_elapsed) => self.metrics.count_event("failed"),
             Ok(Err(error)) => {
-                metrics.count_event("failed");
+                self.metrics.count_event("failed");
                 let error = describe(&error);
-                tracing::debug!(%error, reason = %event.reason, "event not sent");
+                tracing::debug!(%error, reason = %reason.as_str(), "event not sent");
             }
         }
-        if matches!(event.type_, EventType::Normal) {
+        if !reason.is_warning() {
             let now = Instant::now();
             self.pause_ends = now + ((now - started) * PAUSE_FACTOR).min(MAX_PAUSE);
+        }
+    }
+
+    /// Makes an event, or counts it in the series of the one that said the same before. Another note is another event: a user
+    /// reads why a Node fails now, and not why it failed at first.
+    async fn publish(&mut self, event: Waiting, now: Instant) -> kube::Result<()> {
+        let Waiting { object, reason, note } = &event;
+        let (key, time) = (self.hashes.hash_one((object, reason.as_str(), note)), Timestamp::now());
+        let api = Api::<Event>::namespaced(self.client.clone(), object.namespace());
+        if let Some(series) = self.series.open(key, now) {
+            let count = series.count.saturating_add(1);
+            let patch = json!({"series": {"count": count, "lastObservedTime": MicroTime(time)}});
+            let name = object.event_name(series.first);
+            match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                Ok(_) => {
+                    self.series.go_on(key, now);
+                    return Ok(());
+                }
+                // An operator may have deleted it.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        api.create(&PostParams::default(), &self.event(event, time)).await?;
+        self.series.begin(key, time, now);
+        Ok(())
+    }
+
+    fn event(&self, Waiting { object, reason, note }: Waiting, time: Timestamp) -> Event {
+        let (component, instance) = self.reporter.clone();
+        Event {
+            metadata: ObjectMeta {
+                name: Some(object.event_name(time)),
+                namespace: object.namespace.clone(),
+                ..ObjectMeta::default()
+            },
+            action: Some(reason.action().to_owned()),
+            event_time: Some(MicroTime(time)),
+            note: Some(note),
+            reason: Some(reason.as_str().to_owned()),
+            regarding: Some(object.reference()),
+            reporting_controller: Some(component),
+            reporting_instance: Some(instance),
+            type_: Some(if reason.is_warning() { "Warning" } else { "Normal" }.to_owned()),
+            ..Event::default()
         }
     }
 }
@@ -140,13 +212,15 @@ impl Events {
         metrics: Metrics,
     ) -> (Self, JoinHandle<()>) {
         let ((problems, waiting_problems), (normal, waiting)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
-        let reporter = Reporter { controller: component.to_owned(), instance: Some(instance.to_owned()) };
         let now = Instant::now();
         let sender = Sender {
+            client,
+            reporter: (component.to_owned(), instance.to_owned()),
             problems: waiting_problems,
             normal: waiting,
             filter: SpamFilter::new(now),
-            recorders: Recorders { client, reporter, by_note: HashMap::new() },
+            series: SeriesTable::default(),
+            hashes: RandomState::new(),
             metrics: metrics.clone(),
             pause_ends: now,
         };
@@ -155,12 +229,13 @@ impl Events {
 
     /// Records an event about a Node.
     pub(crate) fn record_for_node(&self, node: &NodeFacts, reason: Reason, note: String) {
-        let object = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(node.name.clone()),
-            uid: Some(node.uid.clone()),
-            ..ObjectReference::default()
+        let NodeFacts { name, uid, .. } = node;
+        let object = Object {
+            api_version: "v1",
+            kind: "Node",
+            namespace: None,
+            name: name.clone(),
+            uid: Some(uid.clone()),
         };
         self.record(object, reason, note);
     }
@@ -168,13 +243,12 @@ impl Events {
     /// Records an event about a Service, in its namespace.
     pub(crate) fn record_for_service(&self, service: &ServiceFacts, reason: Reason, note: String) {
         let pileus_cloud::Service { namespace, name, uid, .. } = &service.service;
-        let object = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Service".to_owned()),
+        let object = Object {
+            api_version: "v1",
+            kind: "Service",
             namespace: Some(namespace.clone()),
-            name: Some(name.clone()),
+            name: name.clone(),
             uid: Some(uid.clone()),
-            ..ObjectReference::default()
         };
         self.record(object, reason, note);
     }
@@ -182,30 +256,14 @@ impl Events {
     /// Records an event about a provider, by the name of its document and, for a resource, its UID, without which
     /// `kubectl describe` doesn't show the event. The object has no namespace, so the event is in the namespace `default`.
     pub fn record_for_provider(&self, name: &str, uid: Option<String>, reason: Reason, note: String) {
-        let object = ObjectReference {
-            api_version: Some("pileus.dev/v1alpha1".to_owned()),
-            kind: Some("CloudProvider".to_owned()),
-            name: Some(name.to_owned()),
-            uid,
-            ..ObjectReference::default()
-        };
-        self.record(object, reason, note);
+        let (api_version, kind) = ("pileus.dev/v1alpha1", "CloudProvider");
+        self.record(Object { api_version, kind, namespace: None, name: name.to_owned(), uid }, reason, note);
     }
 
-    fn record(&self, object: ObjectReference, reason: Reason, mut note: String) {
+    fn record(&self, object: Object, reason: Reason, mut note: String) {
         note.truncate(note.floor_char_boundary(MAX_NOTE));
-        let event = Event {
-            type_: reason.kind(),
-            reason: reason.as_str().to_owned(),
-            note: Some(note),
-            action: reason.action().to_owned(),
-            secondary: None,
-        };
-        let queue = match event.type_ {
-            EventType::Normal => &self.normal,
-            EventType::Warning => &self.problems,
-        };
-        if queue.try_send((event, object, reason)).is_err() {
+        let queue = if reason.is_warning() { &self.problems } else { &self.normal };
+        if queue.try_send(Waiting { object, reason, note }).is_err() {
             self.metrics.count_event("dropped");
         }
     }
@@ -235,6 +293,26 @@ mod tests {
             api.notes(),
             ["POST a: no machine", "PATCH a: no machine", "POST b: no machine", "POST a: denied"]
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_series_whose_event_is_gone_begins_again() {
+        let api = ApiServer::new();
+        let metrics = Metrics::register(&mut Registry::default());
+        let (events, sending) = Events::start(api.client(), "test", "test", metrics);
+        let record = async || {
+            let node = NodeFacts::registered("a");
+            events.record_for_node(&node, Reason::CloudInitializationFailed, "denied".to_owned());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        };
+        record().await;
+        record().await;
+        api.forget_events();
+        record().await;
+        record().await;
+        drop(events);
+        sending.await.unwrap();
+        assert_eq!(api.notes(), ["POST a: denied", "PATCH a: denied", "POST a: denied", "PATCH a: denied"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -321,30 +399,5 @@ mod tests {
         assert_eq!(api.notes()[2..], ["POST second: why"]);
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(api.notes().len(), 102);
-    }
-
-    #[tokio::test]
-    async fn recorders_are_kept_as_long_as_their_series() {
-        let api = ApiServer::new();
-        let reporter = Reporter::from("test".to_owned());
-        let mut recorders = Recorders { client: api.client(), reporter, by_note: HashMap::new() };
-        let event = |note: &str| Event {
-            type_: EventType::Normal,
-            reason: String::new(),
-            note: Some(note.to_owned()),
-            action: String::new(),
-            secondary: None,
-        };
-        let start = Instant::now();
-        for (note, after, kept) in [
-            ("a", Duration::ZERO, 1),
-            ("b", SERIES_TTL, 2),
-            ("b", SERIES_TTL, 2),
-            ("b", SERIES_TTL * 2, 1),
-            ("c", SERIES_TTL * 9, 1),
-        ] {
-            recorders.recorder(&event(note), start + after);
-            assert_eq!(recorders.by_note.len(), kept, "{note} after {after:?}");
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! What events are about: one reason each, with the kind and the action that belong to it.
 
-use kube::runtime::events::EventType;
 use pileus_cloud::Notice;
 
 /// Defines the reasons of our own, so that each is also among the words that no provider may use.
@@ -138,9 +137,10 @@ impl Reason {
         )
     }
 
-    pub(super) const fn kind(&self) -> EventType {
+    /// Whether it is a Warning event: one that reports a problem.
+    pub(super) const fn is_warning(&self) -> bool {
         match self {
-            Self::OfProvider { is_warning, .. } if *is_warning => EventType::Warning,
+            Self::OfProvider { is_warning, .. } => *is_warning,
             Self::Synced
             | Self::DeletingNode
             | Self::EnsuringLoadBalancer
@@ -150,9 +150,8 @@ impl Reason {
             | Self::DeletedLoadBalancer
             | Self::UpdatedLoadBalancer
             | Self::LoadBalancerNotice
-            | Self::OfProvider { .. }
             | Self::CredentialRestored
-            | Self::ProviderSwapped => EventType::Normal,
+            | Self::ProviderSwapped => false,
             Self::CloudInitializationFailed
             | Self::InstanceNotFound
             | Self::ProviderConflict
@@ -174,7 +173,7 @@ impl Reason {
             | Self::ProviderRolledBack
             | Self::ProviderRejected
             | Self::ProviderHeld
-            | Self::ProviderRefused => EventType::Warning,
+            | Self::ProviderRefused => true,
         }
     }
 
@@ -245,7 +244,7 @@ mod tests {
                 let found = Reason::of_notice(&notice);
                 assert_eq!(found, expected, "{reason:?} {is_warning}");
                 assert_eq!(found.limit(), other.as_str(), "{reason:?} {is_warning}");
-                assert_eq!(matches!(found.kind(), EventType::Warning), is_warning, "{reason:?}");
+                assert_eq!(found.is_warning(), is_warning, "{reason:?}");
                 assert!(!found.is_failure(), "{reason:?}");
             }
         }

@@ -17,11 +17,11 @@ const BURST: u32 = 25;
 /// The time after which one more event is allowed.
 const REFILL: Duration = Duration::from_mins(5);
 
-/// A token bucket for each object and reason.
+/// A token bucket for each object and reason, by a hash of both.
 #[derive(Debug)]
 pub(super) struct SpamFilter {
     /// The time at which a bucket is full again. A missing bucket is full.
-    full_at: HashMap<(String, String), Instant>,
+    full_at: HashMap<u64, Instant>,
     /// When full buckets were last removed.
     cleaned_at: Instant,
 }
@@ -32,13 +32,13 @@ impl SpamFilter {
         Self { full_at: HashMap::new(), cleaned_at: now }
     }
 
-    /// Takes a token for an event of this reason about this object. Returns whether there was one.
-    pub(super) fn allow(&mut self, object: String, reason: String, now: Instant) -> bool {
+    /// Takes a token for an event, by the hash of its object and its reason. Returns whether there was one.
+    pub(super) fn allow(&mut self, bucket: u64, now: Instant) -> bool {
         if now.duration_since(self.cleaned_at) >= REFILL {
             self.full_at.retain(|_, full_at| *full_at > now);
             self.cleaned_at = now;
         }
-        let full_at = self.full_at.entry((object, reason)).or_insert(now);
+        let full_at = self.full_at.entry(bucket).or_insert(now);
         let next = now.max(*full_at) + REFILL;
         let is_allowed = next <= now + REFILL * BURST;
         if is_allowed {
@@ -56,19 +56,15 @@ mod tests {
     fn each_reason_of_each_object_has_a_bucket_that_refills_slowly() {
         let start = Instant::now();
         let mut filter = SpamFilter::new(start);
-        let mut allowed = |object: &str, reason: &str, after: Duration| {
-            let allow = |_: &u32| filter.allow(object.to_owned(), reason.to_owned(), start + after);
-            (0..100).filter(allow).count()
+        let mut allowed = |bucket: u64, after: Duration| {
+            (0..100).filter(|_: &u32| filter.allow(bucket, start + after)).count()
         };
-        assert_eq!(allowed("a", "Updated", Duration::ZERO), 25);
-        assert_eq!(
-            [allowed("a", "Failed", Duration::ZERO), allowed("b", "Updated", Duration::ZERO)],
-            [25, 25]
-        );
-        assert_eq!(allowed("a", "Updated", REFILL / 2), 0);
-        assert_eq!(allowed("a", "Updated", REFILL), 1);
-        assert_eq!(allowed("a", "Updated", REFILL * 10), 9);
-        assert_eq!(allowed("a", "Updated", REFILL * 100), 25);
+        assert_eq!(allowed(1, Duration::ZERO), 25);
+        assert_eq!([allowed(2, Duration::ZERO), allowed(3, Duration::ZERO)], [25, 25]);
+        assert_eq!(allowed(1, REFILL / 2), 0);
+        assert_eq!(allowed(1, REFILL), 1);
+        assert_eq!(allowed(1, REFILL * 10), 9);
+        assert_eq!(allowed(1, REFILL * 100), 25);
         assert_eq!(filter.full_at.len(), 1, "full buckets are removed");
     }
 }
