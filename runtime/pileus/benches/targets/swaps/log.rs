@@ -76,6 +76,7 @@ impl Line {
 
 /// A lookup of the Nodes that wait.
 pub(super) struct Lookup {
+    pub(super) began: Timestamp,
     pub(super) nodes: u64,
     /// From its beginning to its last answer of the cloud or the cache.
     pub(super) took: Duration,
@@ -85,14 +86,12 @@ pub(super) struct Lookup {
 /// The lookups of Nodes that wait. They never overlap, so what is between two of them belongs to the first.
 pub(super) fn lookups(lines: &[Line]) -> Vec<Lookup> {
     let mut lookups: Vec<Lookup> = Vec::new();
-    let mut began = Timestamp::default();
     for line in lines {
         let Some(nodes) = line.nodes_looked_up() else { continue };
         if line.text("message") == "looking up instances" {
-            began = line.at;
-            lookups.push(Lookup { nodes, took: Duration::ZERO, reads: 0 });
+            lookups.push(Lookup { began: line.at, nodes, took: Duration::ZERO, reads: 0 });
         } else if let (true, Some(lookup)) = (line.is_request(), lookups.last_mut()) {
-            lookup.took = between(began, line.at);
+            lookup.took = between(lookup.began, line.at);
             lookup.reads += u64::from(line.is_read());
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::pin;
 
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::Value;
@@ -12,6 +13,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::Failure;
 use crate::image;
+use crate::pileus::between;
 
 /// How long a swap may take.
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -69,17 +71,24 @@ enum Seen {
     Stopped(String),
 }
 
+/// The time in a state.
+pub(super) struct Stay {
+    pub(super) state: State,
+    pub(super) began: Timestamp,
+    pub(super) took: Duration,
+}
+
 /// How a swap went.
 pub(super) struct Swap {
-    /// The time in each state, in their order.
-    pub(super) states: Vec<(State, Duration)>,
+    /// The states that it was in, in their order.
+    pub(super) states: Vec<Stay>,
     /// Why it was stopped.
     pub(super) stopped: Option<String>,
 }
 
 /// The status of the resource as it changes.
 pub(super) struct Progress {
-    seen: mpsc::UnboundedReceiver<(Instant, Value)>,
+    seen: mpsc::UnboundedReceiver<(Timestamp, Value)>,
 }
 
 impl Progress {
@@ -92,7 +101,7 @@ impl Progress {
             while let Some(event) = events.next().await {
                 let Ok(mut resource) = event else { continue };
                 let status = resource.data.get_mut("status").map(Value::take).unwrap_or_default();
-                if sender.send((Instant::now(), status)).is_err() {
+                if sender.send((Timestamp::now(), status)).is_err() {
                     return;
                 }
             }
@@ -102,11 +111,11 @@ impl Progress {
 
     /// Follows the swap to the release with this digest until it has proven itself, or is stopped.
     pub(super) async fn follow(&mut self, digest: &str) -> Result<Swap, Failure> {
-        let began = Instant::now();
-        let (mut state, mut since) = (State::Resolve, began);
+        let deadline = Instant::now() + DEADLINE;
+        let (mut state, mut began) = (State::Resolve, Timestamp::now());
         let mut swap = Swap { states: Vec::new(), stopped: None };
         loop {
-            let next = timeout_at(began + DEADLINE, self.seen.recv()).await;
+            let next = timeout_at(deadline, self.seen.recv()).await;
             let Ok(Some((at, status))) = next else {
                 return Err(format!("the swap to {digest} doesn't get further than to {state}").into());
             };
@@ -116,8 +125,8 @@ impl Progress {
             {
                 continue;
             }
-            swap.states.push((state, at.saturating_duration_since(since)));
-            since = at;
+            swap.states.push(Stay { state, began, took: between(began, at) });
+            began = at;
             match seen {
                 Seen::In(now) => state = now,
                 Seen::Done => return Ok(swap),

@@ -7,6 +7,7 @@ use super::layer::PAUSE;
 use super::log::{self, Lookup};
 use super::pause::{longest_pause, waits};
 use super::progress::{State, Swap};
+use crate::pileus::between;
 use crate::report::{Samples, heading, note, row, size, time};
 
 /// More Nodes than this at once are looked up in a list of all machines.
@@ -16,10 +17,10 @@ const SINGLE_READS: u64 = 3;
 pub(super) fn print_swaps(swaps: &[Swap]) {
     heading(&format!("{} swaps, the time in each state", swaps.len()), &["min", "median", "max"]);
     for state in State::ALL {
-        let times = swaps.iter().flat_map(|swap| &swap.states).filter(|(other, _)| *other == state);
-        row(&state.to_string(), &samples(times.map(|(_, time)| *time)).spread());
+        let stays = swaps.iter().flat_map(|swap| &swap.states).filter(|stay| stay.state == state);
+        row(&state.to_string(), &samples(stays.map(|stay| stay.took)).spread());
     }
-    let whole = swaps.iter().map(|swap| swap.states.iter().map(|(_, time)| *time).sum());
+    let whole = swaps.iter().map(|swap| swap.states.iter().map(|stay| stay.took).sum());
     row("all of it", &samples(whole).spread());
     note("a state that ends before the status is written counts for the one before it");
     let went = swaps.iter().filter(|swap| swap.stopped.is_none()).count();
@@ -83,6 +84,22 @@ pub(super) fn print_reads(sweep: u64, swaps: usize, runs: [&Run; 2]) {
     line("all reads, by the cloud's count", runs.map(|run| run.calls.reads()), "");
     let [dry_runs, _] = reads.map(|reads| reads.dry_runs);
     note(&format!("{} reads for each dry run", dry_runs / swaps.max(1)));
+}
+
+/// The lookups that begin while a swap is in each state.
+pub(super) fn print_lookups(swaps: &[Swap], beside: &Run) {
+    let lookups = log::lookups(&beside.lines);
+    heading("Lookups by the state of the swap beside them", &["lookups", "median", "p99", "longest"]);
+    for state in State::ALL {
+        let stays = swaps.iter().flat_map(|swap| &swap.states).filter(|stay| stay.state == state);
+        let in_state = stays.flat_map(|stay| {
+            lookups.iter().filter(|it| stay.began <= it.began && between(stay.began, it.began) < stay.took)
+        });
+        let took: Vec<_> = in_state.map(|lookup| lookup.took).collect();
+        let (count, times) = (took.len().to_string(), samples(took.into_iter()));
+        let cells = [50, 99, 100].map(|percent| time(times.percentile(percent)));
+        row(&state.to_string(), &[&[count][..], &cells].concat());
+    }
 }
 
 /// The memory of Pileus at these moments, and at most.
