@@ -25,6 +25,8 @@ pub(crate) struct DryRunProvider {
     pub(crate) provider: Provider,
     pub(crate) dry_run: DryRun,
     pub(crate) identity: Identity,
+    /// Why it changes no load balancers, where it doesn't.
+    pub(super) no_load_balancers: &'static str,
 }
 
 impl DryRunProvider {
@@ -47,13 +49,15 @@ impl DryRunProvider {
     pub(crate) fn behind(gate: Gate, provider: impl FnOnce(Gate) -> Provider, identity: Identity) -> Self {
         let (gate, dry_run) = gate.dry_run();
         // Nothing changes during a dry run, so a cached answer serves every call.
-        Self { provider: provider(gate.with_view(View::fresh())), dry_run, identity }
+        let provider = provider(gate.with_view(View::fresh()));
+        Self { provider, dry_run, identity, no_load_balancers: "the provider manages no load balancers" }
     }
 
     /// The same provider for a process that runs these controllers: without the service controller Services aren't read either.
     pub(crate) fn with_controllers(mut self, controllers: &cli::ControllerSelection) -> Self {
         if !controllers.runs(cli::ControllerName::Service) {
             self.provider.load_balancers = None;
+            self.no_load_balancers = "--controllers leaves out the service controller";
         }
         self
     }

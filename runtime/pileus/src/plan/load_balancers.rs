@@ -24,10 +24,7 @@ impl DryRunProvider {
         owned: Result<Vec<OwnedLoadBalancer>, String>,
     ) -> Section {
         let Some(load_balancers) = &self.provider.load_balancers else {
-            return Section::NotApplicable(
-                "the provider manages no load balancers, or --controllers leaves out the service controller"
-                    .to_owned(),
-            );
+            return Section::NotApplicable(self.no_load_balancers.to_owned());
         };
         let owned = match owned {
             Ok(owned) => owned,
