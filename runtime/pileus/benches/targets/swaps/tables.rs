@@ -61,14 +61,9 @@ pub(super) fn print_load((services, length): (usize, Duration), runs: [&Run; 2])
 pub(super) fn print_reads(sweep: u64, swaps: usize, runs: [&Run; 2]) {
     heading("Lookups of nodes that wait, and reads", &["swaps", "quiet", "target"]);
     let lookups = runs.map(|run| log::lookups(&run.lines));
-    let times = lookups.each_ref().map(|lookups| samples(lookups.iter().map(|lookup| lookup.took)));
-    line("lookups", lookups.each_ref().map(Vec::len), "");
-    for (label, percent) in [("median", 50), ("p99", 99), ("longest", 100)] {
-        let cells = times.each_ref().map(|samples| time(samples.percentile(percent)));
-        let [_, quiet] = &times;
-        let target = if percent == 99 { time(quiet.percentile(percent) * 2) } else { String::new() };
-        line(&format!("a lookup, {label}"), cells, &target);
-    }
+    // A lookup that reads the list takes as long as the cloud's pages take. How many do is chance.
+    print_took("a lookup without the list", &lookups, |lookup| lookup.reads <= SINGLE_READS);
+    print_took("a lookup with the list", &lookups, |lookup| lookup.reads > SINGLE_READS);
     let beyond = |lookup: &Lookup| {
         let needed = if lookup.nodes > SINGLE_READS { sweep } else { lookup.nodes };
         lookup.reads.saturating_sub(needed)
@@ -84,6 +79,22 @@ pub(super) fn print_reads(sweep: u64, swaps: usize, runs: [&Run; 2]) {
     line("all reads, by the cloud's count", runs.map(|run| run.calls.reads()), "");
     let [dry_runs, _] = reads.map(|reads| reads.dry_runs);
     note(&format!("{} reads for each dry run", dry_runs / swaps.max(1)));
+}
+
+/// What the lookups of this kind took.
+fn print_took(label: &str, runs: &[Vec<Lookup>; 2], is_meant: impl Fn(&Lookup) -> bool) {
+    let took = |lookups: &Vec<Lookup>| -> Vec<Duration> {
+        lookups.iter().filter(|lookup| is_meant(lookup)).map(|lookup| lookup.took).collect()
+    };
+    let took = runs.each_ref().map(took);
+    line(&format!("{label}, how many"), took.each_ref().map(Vec::len), "");
+    let times = took.map(|took| samples(took.into_iter()));
+    for (name, percent) in [("median", 50), ("p99", 99), ("longest", 100)] {
+        let cells = times.each_ref().map(|samples| time(samples.percentile(percent)));
+        let [_, quiet] = &times;
+        let target = if percent == 99 { time(quiet.percentile(percent) * 2) } else { String::new() };
+        line(&format!("{label}, {name}"), cells, &target);
+    }
 }
 
 /// The lookups that begin while a swap is in each state.
