@@ -315,6 +315,13 @@ async fn invalid(world: &World, style: Style) {
     assert_eq!(ingress(&get(world, "good").await.unwrap()), ingress(&before));
     change(world, "good", annotation(Value::Null)).await;
     settles(world).await;
+    // The same mistake again is counted in the event of the first one.
+    change(world, "good", annotation(json!("maybe"))).await;
+    let event = world.repeated_event("good", "SyncLoadBalancerFailed").await;
+    assert_eq!(event.series.and_then(|series| series.count), Some(2));
+    assert!(event.message.unwrap().contains("\"maybe\""));
+    change(world, "good", annotation(Value::Null)).await;
+    settles(world).await;
     stays(world, style).await;
     // What is wrong can be put right, or go.
     change(

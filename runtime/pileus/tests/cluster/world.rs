@@ -228,6 +228,12 @@ impl World {
         self.event_that(&format!("reason={reason},involvedObject.name={node}"), |_| true).await
     }
 
+    /// Waits for such an event that has come again, and counts how often.
+    pub(crate) async fn repeated_event(&self, node: &str, reason: &str) -> Event {
+        let is_repeated = |event: &Event| event.series.is_some();
+        self.event_that(&format!("reason={reason},involvedObject.name={node}"), is_repeated).await
+    }
+
     /// Waits for an event about the Lease that says this, already there or to come.
     pub(crate) async fn lease_event(&self, note: &str) -> Event {
         let says_it = |event: &Event| event.message.as_deref() == Some(note);

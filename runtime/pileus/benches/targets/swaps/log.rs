@@ -81,6 +81,8 @@ pub(super) struct Lookup {
     /// From its beginning to its last answer of the cloud or the cache.
     pub(super) took: Duration,
     pub(super) reads: u64,
+    /// Whether it waited for a read that another call had begun.
+    pub(super) shares: bool,
 }
 
 /// The lookups of Nodes that wait. They never overlap, so what is between two of them belongs to the first.
@@ -89,10 +91,11 @@ pub(super) fn lookups(lines: &[Line]) -> Vec<Lookup> {
     for line in lines {
         let Some(nodes) = line.nodes_looked_up() else { continue };
         if line.text("message") == "looking up instances" {
-            lookups.push(Lookup { began: line.at, nodes, took: Duration::ZERO, reads: 0 });
+            lookups.push(Lookup { began: line.at, nodes, took: Duration::ZERO, reads: 0, shares: false });
         } else if let (true, Some(lookup)) = (line.is_request(), lookups.last_mut()) {
             lookup.took = between(lookup.began, line.at);
             lookup.reads += u64::from(line.is_read());
+            lookup.shares |= line.text("result") == "shared";
         }
     }
     lookups
