@@ -28,7 +28,7 @@ demo: first-time stack guests demo-registry ## Show Pileus at work, with a real 
 		cargo build --locked $(PROGRAMS)
 	@$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
-test: first-time language-guests stack registry guests ## Run all tests (25 minutes once built)
+test: first-time language-guests stack registry guests ## Run all tests (15 minutes once built)
 	@$(PROGRESS) 'all tests' 'about 15 minutes on two cores, then kept' cargo test --locked --workspace --no-run
 	@deploy/dev/test
 

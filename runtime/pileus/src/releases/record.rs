@@ -2,6 +2,8 @@
 //! resource with the settings beside it, the store, or the memory of this process. Each write names the revision that it
 //! replaces.
 
+use std::time::Duration;
+
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt as _};
@@ -39,6 +41,10 @@ impl RecordError {
 /// The field manager of the status.
 const MANAGER: &str = "pileus";
 
+/// How long the API server may take for all of a read or a write, as for the requests of controllers. A swap and a return to
+/// the previous release wait for it, and a connection that was lost silently says so after minutes only.
+const DEADLINE: Duration = Duration::from_secs(30);
+
 impl Record {
     /// Whether only this process decides about it.
     pub(crate) fn is_own(&self) -> bool {
@@ -51,9 +57,8 @@ impl Record {
             Self::Memory => Ok(known.clone()),
             Self::Store { store, provider } => of_store(store, provider),
             Self::Resource { api, name, .. } => {
-                let failed = |error: &kube::Error| RecordError(pileus_controllers::describe(error));
-                let resource = api.get(name).await.map_err(|error| failed(&error))?;
-                Ok(of_resource(&resource))
+                let read = async { api.get(name).await.map_err(|error| failed(&error)) };
+                Ok(of_resource(&in_time(read).await?))
             }
         }
     }
@@ -65,7 +70,7 @@ impl Record {
     pub(crate) async fn settings(&self, digest: Digest) -> Result<Option<Value>, RecordError> {
         match self {
             Self::Memory | Self::Store { .. } => Ok(None),
-            Self::Resource { revisions, .. } => revisions.read(digest).await,
+            Self::Resource { revisions, .. } => in_time(revisions.read(digest)).await,
         }
     }
 
@@ -88,23 +93,43 @@ impl Record {
                 Ok(recorded)
             }
             Self::Resource { api, revisions, name } => {
-                let owner = recorded.owner.as_deref().unwrap_or_default();
-                let kept = revisions.keep(owner, &recorded.settings).await?;
-                // An apply also removes what the former status had.
-                let patch = Patch::Apply(json!({
-                    "apiVersion": API_VERSION,
-                    "kind": "CloudProvider",
-                    "metadata": {"name": name, "resourceVersion": recorded.revision.to_string()},
-                    "status": resource_status::write(&recorded),
-                }));
-                let written = api.patch_status(name, &PatchParams::apply(MANAGER).force(), &patch).await;
-                let written = written.map_err(|error| RecordError(pileus_controllers::describe(&error)))?;
-                let named = recorded.status.releases().map(|release| release.settings).collect();
-                revisions.remove(kept, &named).await;
-                Ok(of_resource(&written))
+                in_time(write_resource(&recorded, api, revisions, name)).await
             }
         }
     }
+}
+
+/// Replaces the status of a resource. A write that wasn't answered in time may have been done all the same, or be done later: it
+/// names the version that it replaces.
+async fn write_resource(
+    recorded: &Recorded,
+    api: &Api<DynamicObject>,
+    revisions: &Revisions,
+    name: &str,
+) -> Result<Recorded, RecordError> {
+    let owner = recorded.owner.as_deref().unwrap_or_default();
+    let kept = revisions.keep(owner, &recorded.settings).await?;
+    // An apply also removes what the former status had.
+    let patch = Patch::Apply(json!({
+        "apiVersion": API_VERSION,
+        "kind": "CloudProvider",
+        "metadata": {"name": name, "resourceVersion": recorded.revision.to_string()},
+        "status": resource_status::write(recorded),
+    }));
+    let written = api.patch_status(name, &PatchParams::apply(MANAGER).force(), &patch).await;
+    let written = written.map_err(|error| failed(&error))?;
+    let named = recorded.status.releases().map(|release| release.settings).collect();
+    revisions.remove(kept, &named).await;
+    Ok(of_resource(&written))
+}
+
+fn failed(error: &kube::Error) -> RecordError {
+    RecordError(pileus_controllers::describe(error))
+}
+
+async fn in_time<T>(exchange: impl Future<Output = Result<T, RecordError>>) -> Result<T, RecordError> {
+    let in_vain = |_elapsed| Err(RecordError(format!("no answer within {} s", DEADLINE.as_secs())));
+    tokio::time::timeout(DEADLINE, exchange).await.unwrap_or_else(in_vain)
 }
 
 /// The record in a resource. A status that can't be one, as after an edit by hand, counts as missing: then the leader begins
@@ -144,9 +169,34 @@ fn of_store(store: &Store, provider: &str) -> Result<Recorded, RecordError> {
 
 #[cfg(test)]
 mod tests {
+    use kube::Client;
+    use kube::api::{ApiResource, GroupVersionKind};
     use pileus_host::swap::Status;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_of_a_server_that_never_answers_is_given_up() {
+        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let client = Client::new(silent, "default");
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("pileus.dev", "v1alpha1", "CloudProvider"));
+        let record = Record::Resource {
+            api: Box::new(Api::all_with(client.clone(), &kind)),
+            revisions: Box::new(Revisions::new(client, "kube-system", "p")),
+            name: "p".to_owned(),
+        };
+        let begun = tokio::time::Instant::now();
+        for error in [
+            record.read(&Recorded::default()).await.unwrap_err(),
+            record.settings(Digest::of(b"1")).await.unwrap_err(),
+            record.write(recorded(1)).await.unwrap_err(),
+        ] {
+            assert_eq!(error.to_string(), "no answer within 30 s");
+        }
+        assert_eq!(begun.elapsed(), DEADLINE * 3);
+    }
 
     fn recorded(revision: u64) -> Recorded {
         Recorded {

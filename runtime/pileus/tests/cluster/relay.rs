@@ -28,6 +28,8 @@ pub(crate) struct Answers {
     /// Of which Service how many writes to the API server will seem to have failed.
     lost: Arc<watch::Sender<(String, usize)>>,
     halt: Arc<Mutex<Option<Halt>>>,
+    /// How many writes of a status were stopped.
+    stopped: Arc<watch::Sender<usize>>,
 }
 
 /// Where a swap stops.
@@ -85,10 +87,25 @@ impl Answers {
         *self.halt.lock().unwrap() = None;
     }
 
+    /// How many writes of a status were stopped so far.
+    pub(crate) fn stopped(&self) -> usize {
+        *self.stopped.borrow()
+    }
+
+    /// Waits until more than so many were.
+    pub(crate) async fn stop_more_than(&self, count: usize) {
+        let mut stopped = self.stopped.subscribe();
+        let wait = time::timeout(SOON, stopped.wait_for(|stopped| *stopped > count)).await;
+        assert!(wait.is_ok(), "no status is written");
+    }
+
     /// Whether a status may be written, and who is told once it is.
     fn stops(&self, status: &Value) -> Result<Option<oneshot::Sender<()>>, Stopped> {
         match &mut *self.halt.lock().unwrap() {
-            Some(Halt { tell: None, .. }) => Err(Stopped),
+            Some(Halt { tell: None, .. }) => {
+                self.stopped.send_modify(|stopped| *stopped += 1);
+                Err(Stopped)
+            }
             Some(halt) if halt.state == state(status) => Ok(halt.tell.take()),
             _ => Ok(None),
         }

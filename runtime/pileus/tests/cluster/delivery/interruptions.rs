@@ -152,6 +152,7 @@ impl Replicated {
         if end == End::Killed {
             self.leader.signal(Signal::KILL);
         }
+        let stopped = self.answers.stopped();
         self.release_lease().await;
         // Before the next replica begins, which would take the Lease if it came first.
         self.standby.leads().await;
@@ -159,6 +160,10 @@ impl Replicated {
         let next = self.delivery.world.start_with_resources_at(&store, &server).await;
         let former = std::mem::replace(&mut self.leader, next);
         assert!(!former.ended().await.success());
+        // A new leader whose first write is never answered tries again.
+        if (at, end) == ("verifying", End::LeaseTaken) {
+            self.answers.stop_more_than(stopped).await;
+        }
         self.answers.go_on();
         std::mem::swap(&mut self.leader, &mut self.standby);
         self.started += 1;
