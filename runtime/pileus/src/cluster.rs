@@ -28,6 +28,11 @@ use crate::sources::environment_proxies;
 /// events within 5 minutes, so a longer silence means that the connection is lost.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
 
+/// How long an exchange may take, as for the requests of controllers. The API server's own limit for a request is a minute. A user
+/// waits for a plan, and a swap and a return to the previous release wait for their status, so a connection that was lost
+/// silently must show that sooner than by [`READ_TIMEOUT`].
+pub(crate) const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The health check of the cluster's UID. It exists only where the UID can't be read at once.
 const UID_CHECK: &str = "cluster-uid";
 
@@ -171,6 +176,16 @@ impl ClusterConfig {
         let identity_files = identity_files.into_iter().flatten().collect();
         Self { config, proxy: None, token_file, token, identity_files }
     }
+}
+
+/// Gives up an exchange with the API server after [`EXCHANGE_TIMEOUT`]. `error` makes an error of the reason. A write that was
+/// given up may have been done all the same.
+pub(crate) async fn in_time<T, E>(
+    exchange: impl Future<Output = Result<T, E>>,
+    error: impl FnOnce(String) -> E,
+) -> Result<T, E> {
+    let reason = || format!("no answer within {} s", EXCHANGE_TIMEOUT.as_secs());
+    timeout(EXCHANGE_TIMEOUT, exchange).await.unwrap_or_else(|_elapsed| Err(error(reason())))
 }
 
 /// The UID of the namespace kube-system. It identifies the cluster, because many clusters have the same name. This

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Uri;
 use ipnet::IpNet;
@@ -19,14 +18,12 @@ use pileus_controllers::services::{ServiceWatches, Services, UidIndex};
 use pileus_controllers::{Error as ApiError, Health, StoreHistory};
 use tokio::time::Instant;
 
+use crate::cluster::in_time;
 use crate::error::Error;
 use crate::metrics::Metrics;
 
 /// How many Nodes a page holds; each is 12 kB or more.
 const PAGE: u32 = 500;
-
-/// How long a request may take: the user waits at a terminal, and the API server's own limit is a minute.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The Nodes that decide what the controllers want of the cloud. They belong to the provider of the plan as if it ran alone.
 pub(crate) struct NodeSnapshot {
@@ -96,7 +93,7 @@ impl ClusterSnapshot {
             let watches = ServiceWatches::new(client.clone(), &metrics.controllers, &StoreHistory::default());
             let all = Services::new(&watches, metrics.controllers.clone(), &health, terms);
             let failed = |source| failed("list services", source);
-            present = with_timeout(all.present()).await.map_err(failed)?;
+            present = in_time(all.present(), ApiError::Unavailable).await.map_err(failed)?;
             let uids: UidIndex<'_> = present.keys().map(String::as_str).collect();
             let marks = owned.iter().filter_map(|owned| owned.service_uid.as_deref());
             let named =
@@ -104,7 +101,7 @@ impl ClusterSnapshot {
             let names: Vec<_> = named.collect::<BTreeSet<_>>().into_iter().collect();
             // Namespaces and endpoint slices only where the provider reads them.
             let failed = |source| self::failed("read services, namespaces and endpoint slices", source);
-            let read = Box::pin(with_timeout(all.once(&names))).await;
+            let read = Box::pin(in_time(all.once(&names), ApiError::Unavailable)).await;
             services = read.map_err(|source| failed(with_reason(source, &health)))?;
         }
         Ok(Self { nodes, services, present })
@@ -118,7 +115,7 @@ impl ClusterSnapshot {
 pub(crate) async fn cluster_uid(client: &Client, server: &Uri) -> Result<Option<String>, Error> {
     let api = Api::<Namespace>::all(client.clone());
     let read = async { api.get_opt("kube-system").await.map_err(ApiError::from) };
-    match with_timeout(read).await {
+    match in_time(read, ApiError::Unavailable).await {
         Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
         Err(ApiError::Forbidden(_)) => Ok(None),
         Err(source) => Err(failed(&format!("read namespace kube-system at {server}"), source)),
@@ -130,18 +127,14 @@ async fn all_nodes(client: &Client) -> Result<Vec<Node>, Error> {
     let (mut nodes, mut page) = (Vec::new(), ListParams::default().limit(PAGE));
     loop {
         let listed = async { api.list(&page).await.map_err(ApiError::from) };
-        let listed = with_timeout(listed).await.map_err(|source| failed("list nodes", source))?;
+        let listed =
+            in_time(listed, ApiError::Unavailable).await.map_err(|source| failed("list nodes", source))?;
         nodes.extend(listed.items);
         match listed.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
             None => return Ok(nodes),
         }
     }
-}
-
-async fn with_timeout<T>(read: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
-    let elapsed = || ApiError::Unavailable(format!("no answer within {} s", TIMEOUT.as_secs()));
-    tokio::time::timeout(TIMEOUT, read).await.unwrap_or_else(|_| Err(elapsed()))
 }
 
 /// Adds the reason for a missing answer where a watch knows it: a watch retries on every error, so its caller sees only the

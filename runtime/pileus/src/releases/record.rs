@@ -2,8 +2,6 @@
 //! resource with the settings beside it, the store, or the memory of this process. Each write names the revision that it
 //! replaces.
 
-use std::time::Duration;
-
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt as _};
@@ -11,6 +9,7 @@ use pileus_loader::{Digest, Store};
 use serde_json::{Value, json};
 
 use super::revisions::Revisions;
+use crate::cluster::in_time;
 use crate::document::API_VERSION;
 use crate::order_annotation;
 use crate::recorded::Recorded;
@@ -41,10 +40,6 @@ impl RecordError {
 /// The field manager of the status.
 const MANAGER: &str = "pileus";
 
-/// How long the API server may take for all of a read or a write, as for the requests of controllers. A swap and a return to
-/// the previous release wait for it, and a connection that was lost silently says so after minutes only.
-const DEADLINE: Duration = Duration::from_secs(30);
-
 impl Record {
     /// Whether only this process decides about it.
     pub(crate) fn is_own(&self) -> bool {
@@ -58,7 +53,7 @@ impl Record {
             Self::Store { store, provider } => of_store(store, provider),
             Self::Resource { api, name, .. } => {
                 let read = async { api.get(name).await.map_err(|error| failed(&error)) };
-                Ok(of_resource(&in_time(read).await?))
+                Ok(of_resource(&in_time(read, RecordError).await?))
             }
         }
     }
@@ -70,7 +65,7 @@ impl Record {
     pub(crate) async fn settings(&self, digest: Digest) -> Result<Option<Value>, RecordError> {
         match self {
             Self::Memory | Self::Store { .. } => Ok(None),
-            Self::Resource { revisions, .. } => in_time(revisions.read(digest)).await,
+            Self::Resource { revisions, .. } => in_time(revisions.read(digest), RecordError).await,
         }
     }
 
@@ -93,7 +88,7 @@ impl Record {
                 Ok(recorded)
             }
             Self::Resource { api, revisions, name } => {
-                in_time(write_resource(&recorded, api, revisions, name)).await
+                in_time(write_resource(&recorded, api, revisions, name), RecordError).await
             }
         }
     }
@@ -125,11 +120,6 @@ async fn write_resource(
 
 fn failed(error: &kube::Error) -> RecordError {
     RecordError(pileus_controllers::describe(error))
-}
-
-async fn in_time<T>(exchange: impl Future<Output = Result<T, RecordError>>) -> Result<T, RecordError> {
-    let in_vain = |_elapsed| Err(RecordError(format!("no answer within {} s", DEADLINE.as_secs())));
-    tokio::time::timeout(DEADLINE, exchange).await.unwrap_or_else(in_vain)
 }
 
 /// The record in a resource. A status that can't be one, as after an edit by hand, counts as missing: then the leader begins
@@ -174,6 +164,7 @@ mod tests {
     use pileus_host::swap::Status;
 
     use super::*;
+    use crate::cluster::EXCHANGE_TIMEOUT;
 
     #[tokio::test(start_paused = true)]
     async fn a_record_of_a_server_that_never_answers_is_given_up() {
@@ -195,7 +186,7 @@ mod tests {
         ] {
             assert_eq!(error.to_string(), "no answer within 30 s");
         }
-        assert_eq!(begun.elapsed(), DEADLINE * 3);
+        assert_eq!(begun.elapsed(), EXCHANGE_TIMEOUT * 3);
     }
 
     fn recorded(revision: u64) -> Recorded {
