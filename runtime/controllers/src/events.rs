@@ -219,7 +219,7 @@ impl Events {
             problems: waiting_problems,
             normal: waiting,
             filter: SpamFilter::new(now),
-            series: SeriesTable::default(),
+            series: SeriesTable::new(now),
             hashes: RandomState::new(),
             metrics: metrics.clone(),
             pause_ends: now,

@@ -16,11 +16,11 @@ use tokio::time::Instant;
 const LENGTH: Duration = Duration::from_mins(6);
 
 /// The events that were sent lately, by a hash of what they say about which object.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SeriesTable {
     series: HashMap<u64, Series>,
-    /// When series that have ended are removed next.
-    cleaned_at: Option<Instant>,
+    /// When series that have ended were last removed.
+    cleaned_at: Instant,
 }
 
 /// An event that was sent so often.
@@ -34,11 +34,16 @@ pub(super) struct Series {
 }
 
 impl SeriesTable {
+    /// A table without series.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { series: HashMap::new(), cleaned_at: now }
+    }
+
     /// The series that an event continues at this time.
     pub(super) fn open(&mut self, event: u64, now: Instant) -> Option<Series> {
-        if self.cleaned_at.is_none_or(|cleaned_at| now.duration_since(cleaned_at) >= LENGTH) {
+        if now.duration_since(self.cleaned_at) >= LENGTH {
             self.series.retain(|_, series| series.is_open(now));
-            self.cleaned_at = Some(now);
+            self.cleaned_at = now;
         }
         self.series.get(&event).copied().filter(|series| series.is_open(now))
     }
@@ -69,7 +74,8 @@ mod tests {
 
     #[test]
     fn a_series_ends_some_minutes_after_its_last_event_and_is_removed_then() {
-        let (mut table, start) = (SeriesTable::default(), Instant::now());
+        let start = Instant::now();
+        let mut table = SeriesTable::new(start);
         let at = |minutes: u64| start + Duration::from_mins(minutes);
         let first = Timestamp::UNIX_EPOCH;
         assert_eq!(table.open(1, at(0)), None);

@@ -40,8 +40,9 @@ const NODES: usize = 50;
 const SERVICES: usize = 2;
 /// Settled Nodes that load balancers send traffic to, as in the other measurements of Services.
 const TARGETS: usize = 100;
-/// How long the quiet run is for each swap that follows, about as long as a swap takes, and at most.
+/// How long the quiet run is for each swap that follows: about as long as a swap takes.
 const QUIET_FOR_SWAP: Duration = Duration::from_secs(4);
+/// How long the quiet run is at most. All Services are made by then.
 const QUIET: Duration = Duration::from_mins(5);
 /// The memory after these swaps is printed, in percent of all.
 const MEMORY_AT: [usize; 3] = [10, 50, 100];
