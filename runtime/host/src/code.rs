@@ -71,12 +71,16 @@ fn accept(engine: &Engine, digest: &Digest, code: &[u8]) -> Result<Component, Er
     // Only here does wasmtime compare what the component needs with what a slot of the pool has.
     let component = deserialize(engine.wasmtime(), code)
         .map_err(|error| Error::Invalid(sanitize_message(&format!("{error:#}"))))?;
-    if let Some(cache) = engine.code_cache()
-        && let Err(error) = cache.store(engine.wasmtime(), digest, code)
-    {
+    let Some(cache) = engine.code_cache() else { return Ok(component) };
+    if let Err(error) = cache.store(engine.wasmtime(), digest, code) {
         tracing::warn!(%digest, %error, "compiled code not stored; the next start compiles again");
+        return Ok(component);
     }
-    Ok(component)
+    // Mapped from its file, it takes less memory.
+    match cache.load(engine.wasmtime(), digest) {
+        CachedCode::Hit(mapped) => Ok(mapped),
+        CachedCode::Miss | CachedCode::Invalid => Ok(component),
+    }
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {

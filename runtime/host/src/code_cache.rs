@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{Hash, Hasher};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use pileus_loader::Digest;
 use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
-use crate::compiler::deserialize;
+use crate::compiler::{deserialize, deserialize_file};
 
 /// A folder of compiled code that belongs only to this process's user.
 #[derive(Debug, Clone)]
@@ -43,9 +43,13 @@ const SUFFIX: &str = ".cwasm";
 /// The suffix of a file that is being written, or whose writer was killed.
 const UNFINISHED_SUFFIX: &str = ".cwasm.unfinished";
 
-/// Every file begins with a SHA-256 checksum of this many bytes over its name and the code. It detects truncation and
-/// corruption, and code that was written for another component or another engine.
+/// Every file ends with a SHA-256 checksum of this many bytes over its name and the code. It detects truncation and
+/// corruption, and code that was written for another component or another engine. The code is first, so that wasmtime can map
+/// the file.
 const CHECKSUM_BYTES: usize = 32;
+
+/// How much of a file is in memory while its checksum is computed.
+const READ_BYTES: usize = 64 << 10;
 
 impl CodeCache {
     /// Opens the folder. Creates it, accessible only to this user, where it doesn't exist.
@@ -76,21 +80,24 @@ impl CodeCache {
             tracing::warn!(path = %path.display(), %error, "compiled code can't be used; compiling again");
             CachedCode::Invalid
         };
-        let stored = match read(&path) {
-            Ok(stored) => stored,
+        let file = match open(&path) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return CachedCode::Miss,
             Err(error) => return invalid(&error),
         };
-        let code = match stored.split_at_checked(CHECKSUM_BYTES) {
-            Some((expected, code)) if expected == checksum(&name, code) => code,
-            _ => return invalid(&"the file is damaged or belongs to another component"),
-        };
-        let component = match deserialize(engine, code) {
+        match is_intact(&file, &name) {
+            Ok(true) => {}
+            Ok(false) => return invalid(&"the file is damaged or belongs to another component"),
+            Err(error) => return invalid(&error),
+        }
+        // A file system that is mounted with `noexec` maps no code.
+        let copied = |_unmapped| deserialize(engine, &read(&file)?);
+        let component = match deserialize_file(engine, &file).or_else(copied) {
             Ok(component) => component,
             Err(error) => return invalid(&error),
         };
         let now = SystemTime::now();
-        if let Err(error) = File::open(&path).and_then(|file| file.set_modified(now)) {
+        if let Err(error) = file.set_modified(now) {
             tracing::debug!(path = %path.display(), %error, "last use of compiled code not recorded");
         }
         CachedCode::Hit(component)
@@ -100,8 +107,8 @@ impl CodeCache {
     pub(crate) fn store(&self, engine: &wasmtime::Engine, digest: &Digest, code: &[u8]) -> io::Result<()> {
         let name = file_name(engine, digest);
         let mut file = tempfile::Builder::new().suffix(UNFINISHED_SUFFIX).tempfile_in(&self.folder)?;
-        file.write_all(&checksum(&name, code))?;
         file.write_all(code)?;
+        file.write_all(&checksum(&name, code))?;
         file.as_file().sync_all()?;
         file.persist(self.folder.join(name)).map_err(|error| error.error)?;
         File::open(&self.folder)?.sync_all()?;
@@ -145,9 +152,10 @@ fn checksum(name: &str, code: &[u8]) -> [u8; CHECKSUM_BYTES] {
     Sha256::new().chain_update(name).chain_update(code).finalize().into()
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Opens a file that only this user can write.
+fn open(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
     if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
         return Err(io::Error::new(
@@ -155,9 +163,34 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
             "the file is writable by others or belongs to another user",
         ));
     }
+    Ok(file)
+}
+
+/// Reads all of a file.
+fn read(mut file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    file.rewind()?;
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Whether a file ends with the checksum of this name and its code.
+fn is_intact(file: &File, name: &str) -> io::Result<bool> {
+    let Some(code) = file.metadata()?.len().checked_sub(CHECKSUM_BYTES as u64) else { return Ok(false) };
+    let mut hash = Sha256::new().chain_update(name);
+    let mut code = BufReader::with_capacity(READ_BYTES, file.take(code));
+    loop {
+        let bytes = code.fill_buf()?;
+        if bytes.is_empty() {
+            break;
+        }
+        hash.update(bytes);
+        let read = bytes.len();
+        code.consume(read);
+    }
+    let mut expected = [0; CHECKSUM_BYTES];
+    (&*file).read_exact(&mut expected)?;
+    Ok(<[u8; CHECKSUM_BYTES]>::from(hash.finalize()) == expected)
 }
 
 /// Feeds the engine's compatibility hash to SHA-256, whose result is the same in every process and with every version of
@@ -203,7 +236,7 @@ mod tests {
 
             // The checksum is right, so wasmtime has to detect it.
             let ours = folder.join(file_name(&engine, &digest));
-            let whole = [&checksum(&file_name(&engine, &digest), &code)[..], &code].concat();
+            let whole = [&code, &checksum(&file_name(&engine, &digest), &code)[..]].concat();
             fs::write(&ours, whole).unwrap();
             assert!(matches!(cache.load(&engine, &digest), CachedCode::Invalid));
             fs::remove_file(ours).unwrap();

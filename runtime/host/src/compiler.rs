@@ -9,6 +9,8 @@ pub(crate) mod child;
 mod memory;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -80,7 +82,7 @@ fn compile(bytes: &[u8]) -> Result<Vec<u8>, Error> {
 }
 
 /// Makes a component of the compiler's code.
-#[expect(unsafe_code, reason = "the one place where bytes become code that the process runs")]
+#[expect(unsafe_code, reason = "one of the two places where bytes become code that the process runs")]
 pub(crate) fn deserialize(
     engine: &wasmtime::Engine,
     code: &[u8],
@@ -91,6 +93,21 @@ pub(crate) fn deserialize(
     // Wasmtime itself checks that the version and the settings are this engine's. One risk remains: the component takes over
     // the compiler and makes it answer with code of its choice. A compiler in this process would not even need to do that.
     unsafe { wasmtime::component::Component::deserialize(engine, code) }
+}
+
+/// As [`deserialize`], of the code that a file of `CodeCache` begins with. The file is mapped: its pages come into memory when
+/// the code is run, the kernel may drop them again, and processes on one machine share them.
+#[expect(unsafe_code, reason = "the other place where bytes become code that the process runs")]
+pub(crate) fn deserialize_file(
+    engine: &wasmtime::Engine,
+    file: &File,
+) -> wasmtime::Result<wasmtime::component::Component> {
+    // The file that was checked, whichever file has its name by now.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // SAFETY: as above; and the file must not change as long as the component exists. `CodeCache` only ever replaces or
+    // unlinks its files, which leaves a mapped file as it is, and only this user, who can trace the process anyway, may write
+    // them.
+    unsafe { wasmtime::component::Component::deserialize_file(engine, path) }
 }
 
 /// Configures jemalloc in the child: without a background thread, so that the process has one thread while it confines

@@ -81,6 +81,28 @@ async fn the_code_of_one_component_is_not_used_for_another() {
 }
 
 #[tokio::test]
+async fn code_is_mapped_from_its_file_and_outlives_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("compiled");
+    for is_cached in [false, true] {
+        let engine = Engine::start(Some(CodeCache::open(&folder).unwrap()), Compiler::InProcess).unwrap();
+        let verified = Verified::from_operator(guest("hostile_provider"), "test");
+        let component = Component::load(&engine, verified).await.unwrap();
+        assert_eq!(matches!(component.code_origin, CodeOrigin::Cached(_)), is_cached);
+        let file = only_file(&folder);
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let is_code = |line: &&str| line.ends_with(file.to_str().unwrap()) && line.contains(" r-xp ");
+        assert_eq!(maps.lines().filter(is_code).count(), 1, "{} in {maps}", file.display());
+
+        let aside = folder.with_file_name("aside");
+        fs::rename(&file, &aside).unwrap();
+        fs::copy(&aside, &file).unwrap();
+        fs::remove_file(&aside).unwrap();
+        component.describe(&Limits::default(), &Metrics::register(&mut Registry::default())).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn row_20_cache_results_are_counted_and_an_unfinished_file_does_no_harm() {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
