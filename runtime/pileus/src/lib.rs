@@ -39,6 +39,7 @@ mod node_manager;
 mod order;
 mod order_annotation;
 mod plan;
+mod program_code;
 mod provider;
 mod provider_document;
 mod provider_new;

@@ -5,6 +5,7 @@
 //! use the cloud's quota nor carry the cloud's credentials there. A document that changes takes effect without a restart, which
 //! would leave a Node that joins meanwhile without its node manager.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use crate::providers::{FollowedFile, Gates};
 use crate::random::jitter;
 use crate::secrets::Secrets;
 use crate::signals::stop_on_signal;
-use crate::{admin, cli, telemetry};
+use crate::{admin, cli, program_code, telemetry};
 
 /// How often the API server is asked whether the watch is up to date. In a large cluster thousands of node managers ask, and
 /// nothing is deleted for what one of them knows.
@@ -42,6 +43,9 @@ const VERSION_PERIOD: Duration = Duration::from_mins(10);
 /// The time between two tries to load the provider of a document that has changed. Its registry may fail for a while, and every
 /// machine asks it.
 const LOAD_RETRY: Duration = Duration::from_secs(30);
+
+/// How often the memory of the program's code is given back. A refresh, each five minutes by default, brings a part of it back.
+const RELEASE_PERIOD: Duration = Duration::from_mins(1);
 
 /// How long the process waits at its end for queued events. Events are best effort, so some may be lost.
 const EVENTS_DRAIN: Duration = Duration::from_secs(2);
@@ -96,6 +100,7 @@ pub(crate) async fn run(arguments: cli::NodeManager) -> Result<(), Error> {
     tokio::select! {
         () = this.manage(first, source, stop) => {}
         () = nodes.watch(CancellationToken::new()) => {}
+        never = release_code() => match never {},
     }
     if tokio::time::timeout(EVENTS_DRAIN, event_task).await.is_err() {
         tracing::warn!("stopped before all events were sent");
@@ -233,6 +238,16 @@ fn of_this_machine(document: CloudProvider) -> CloudProvider {
         |grant: &Grant| credentials.iter().any(|credential| credential.hosts.contains(&grant.host));
     grants.retain(is_service);
     CloudProvider { grants, credentials, ..document }
+}
+
+/// Keeps code that doesn't run out of memory.
+async fn release_code() -> Infallible {
+    loop {
+        tokio::time::sleep(RELEASE_PERIOD).await;
+        if let Err(error) = program_code::release() {
+            tracing::debug!(%error, "code that doesn't run stays in memory");
+        }
+    }
 }
 
 fn host_name() -> String {

@@ -91,11 +91,27 @@ impl Pileus {
 
     /// Its metrics.
     pub(crate) async fn metrics(&self) -> Result<String, Failure> {
+        self.get("/metrics").await
+    }
+
+    /// Probes it as a kubelet does.
+    pub(crate) async fn probe(&self) -> Result<(), Failure> {
+        for path in ["/livez", "/readyz"] {
+            let answer = self.get(path).await?;
+            if !answer.starts_with("HTTP/1.1 200 ") {
+                return Err(format!("{path} says: {answer}").into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer of its admin server.
+    async fn get(&self, path: &str) -> Result<String, Failure> {
         let is_address = |line: &str| line.contains("serving /livez, /readyz and /metrics");
         let line: Value = serde_json::from_str(&self.process.await_line(is_address, DEADLINE).await?)?;
         let address = line.get("address").and_then(Value::as_str).ok_or("no address of the admin server")?;
         let mut stream = TcpStream::connect(address).await?;
-        let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
