@@ -105,8 +105,8 @@ pub(crate) fn deserialize_file(
     // The file that was checked, whichever file has its name by now.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     // SAFETY: as above; and the file must not change as long as the component exists. `CodeCache` only ever replaces or
-    // unlinks its files, which leaves a mapped file as it is, and only this user, who can trace the process anyway, may write
-    // them.
+    // unlinks its files, which leaves a mapped file as it is. Only this user may write them, and what this user writes there
+    // is run at the next start anyway.
     unsafe { wasmtime::component::Component::deserialize_file(engine, path) }
 }
 
