@@ -108,7 +108,7 @@ impl CodeCache {
         let name = file_name(engine, digest);
         let mut file = tempfile::Builder::new().suffix(UNFINISHED_SUFFIX).tempfile_in(&self.folder)?;
         file.write_all(code)?;
-        file.write_all(&checksum(&name, code))?;
+        file.write_all(&checksum(&name, code)?)?;
         file.as_file().sync_all()?;
         file.persist(self.folder.join(name)).map_err(|error| error.error)?;
         File::open(&self.folder)?.sync_all()?;
@@ -148,8 +148,19 @@ fn file_name(engine: &wasmtime::Engine, digest: &Digest) -> String {
     format!("{}-{}{SUFFIX}", digest.hex(), engine.short())
 }
 
-fn checksum(name: &str, code: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    Sha256::new().chain_update(name).chain_update(code).finalize().into()
+/// The checksum over a file's name and its code.
+fn checksum(name: &str, code: impl io::Read) -> io::Result<[u8; CHECKSUM_BYTES]> {
+    let mut hash = Sha256::new().chain_update(name);
+    let mut code = BufReader::with_capacity(READ_BYTES, code);
+    loop {
+        let bytes = code.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(hash.finalize().into());
+        }
+        hash.update(bytes);
+        let read = bytes.len();
+        code.consume(read);
+    }
 }
 
 /// Opens a file that only this user can write.
@@ -175,22 +186,12 @@ fn read(mut file: &File) -> io::Result<Vec<u8>> {
 }
 
 /// Whether a file ends with the checksum of this name and its code.
-fn is_intact(file: &File, name: &str) -> io::Result<bool> {
-    let Some(code) = file.metadata()?.len().checked_sub(CHECKSUM_BYTES as u64) else { return Ok(false) };
-    let mut hash = Sha256::new().chain_update(name);
-    let mut code = BufReader::with_capacity(READ_BYTES, file.take(code));
-    loop {
-        let bytes = code.fill_buf()?;
-        if bytes.is_empty() {
-            break;
-        }
-        hash.update(bytes);
-        let read = bytes.len();
-        code.consume(read);
-    }
+fn is_intact(mut file: &File, name: &str) -> io::Result<bool> {
+    let Some(bytes) = file.metadata()?.len().checked_sub(CHECKSUM_BYTES as u64) else { return Ok(false) };
+    let actual = checksum(name, file.take(bytes))?;
     let mut expected = [0; CHECKSUM_BYTES];
-    (&*file).read_exact(&mut expected)?;
-    Ok(<[u8; CHECKSUM_BYTES]>::from(hash.finalize()) == expected)
+    file.read_exact(&mut expected)?;
+    Ok(actual == expected)
 }
 
 /// Feeds the engine's compatibility hash to SHA-256, whose result is the same in every process and with every version of
@@ -236,7 +237,7 @@ mod tests {
 
             // The checksum is right, so wasmtime has to detect it.
             let ours = folder.join(file_name(&engine, &digest));
-            let whole = [&code, &checksum(&file_name(&engine, &digest), &code)[..]].concat();
+            let whole = [&code, &checksum(&file_name(&engine, &digest), &code[..]).unwrap()[..]].concat();
             fs::write(&ours, whole).unwrap();
             assert!(matches!(cache.load(&engine, &digest), CachedCode::Invalid));
             fs::remove_file(ours).unwrap();

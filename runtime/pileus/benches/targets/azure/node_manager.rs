@@ -18,7 +18,7 @@ use crate::report::{figure, figures, seconds, size, time};
 const MEMORY: u64 = 15 << 20;
 /// How long it is watched: it asks the metadata service this often by default.
 const WINDOW: Duration = Duration::from_mins(5);
-/// How long it runs before.
+/// How long it runs before: by then it has given back the code of its start.
 const SETTLING: Duration = Duration::from_secs(70);
 /// How often its memory is read.
 const SAMPLES: Duration = Duration::from_secs(1);
