@@ -28,7 +28,7 @@ use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
 use crate::metrics::Metrics;
 pub use reason::Reason;
-use series::SeriesTable;
+use series::{Series, SeriesTable};
 use spam_filter::SpamFilter;
 
 /// The length of each queue: one event each for so many Nodes that join at once.
@@ -163,12 +163,12 @@ impl Sender {
         let (key, time) = (self.hashes.hash_one((object, reason.as_str(), note)), Timestamp::now());
         let api = Api::<Event>::namespaced(self.client.clone(), object.namespace());
         if let Some(series) = self.series.open(key, now) {
-            let count = series.count.saturating_add(1);
-            let patch = json!({"series": {"count": count, "lastObservedTime": MicroTime(time)}});
+            let series = series.again(now);
+            let patch = json!({"series": {"count": series.count, "lastObservedTime": MicroTime(time)}});
             let name = object.event_name(series.first);
             match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Ok(_) => {
-                    self.series.go_on(key, now);
+                    self.series.set(key, series);
                     return Ok(());
                 }
                 // An operator may have deleted it.
@@ -177,7 +177,7 @@ impl Sender {
             }
         }
         api.create(&PostParams::default(), &self.event(event, time)).await?;
-        self.series.begin(key, time, now);
+        self.series.set(key, Series::begin(time, now));
         Ok(())
     }
 

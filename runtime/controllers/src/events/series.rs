@@ -48,21 +48,23 @@ impl SeriesTable {
         self.series.get(&event).copied().filter(|series| series.is_open(now))
     }
 
-    /// The event was sent, and continues no series.
-    pub(super) fn begin(&mut self, event: u64, first: Timestamp, now: Instant) {
-        self.series.insert(event, Series { first, count: 1, last: now });
-    }
-
-    /// The event was sent again.
-    pub(super) fn go_on(&mut self, event: u64, now: Instant) {
-        if let Some(series) = self.series.get_mut(&event) {
-            series.count = series.count.saturating_add(1);
-            series.last = now;
-        }
+    /// The event was sent, as the last one of this series.
+    pub(super) fn set(&mut self, event: u64, series: Series) {
+        self.series.insert(event, series);
     }
 }
 
 impl Series {
+    /// A series of one event.
+    pub(super) fn begin(first: Timestamp, now: Instant) -> Self {
+        Self { first, count: 1, last: now }
+    }
+
+    /// The series with one event more.
+    pub(super) fn again(self, now: Instant) -> Self {
+        Self { count: self.count.saturating_add(1), last: now, ..self }
+    }
+
     fn is_open(&self, now: Instant) -> bool {
         now.duration_since(self.last) <= LENGTH
     }
@@ -79,11 +81,12 @@ mod tests {
         let at = |minutes: u64| start + Duration::from_mins(minutes);
         let first = Timestamp::UNIX_EPOCH;
         assert_eq!(table.open(1, at(0)), None);
-        table.begin(1, first, at(0));
-        table.begin(2, first, at(0));
+        table.set(1, Series::begin(first, at(0)));
+        table.set(2, Series::begin(first, at(0)));
         for (minute, expected) in [(5, 1), (10, 2), (16, 3)] {
-            assert_eq!(table.open(1, at(minute)).map(|series| series.count), Some(expected));
-            table.go_on(1, at(minute));
+            let series = table.open(1, at(minute)).unwrap();
+            assert_eq!(series.count, expected);
+            table.set(1, series.again(at(minute)));
         }
         assert_eq!(table.series.len(), 1, "the other one is over");
         assert_eq!(table.open(1, at(23)), None);
